@@ -1,0 +1,122 @@
+"""EngineConfig: every knob of the engine, typed, with its help text. The command line's options are derived from it."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, get_args, get_type_hints
+
+from pagoda import checks
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """What a field of `EngineConfig` means and which values it takes. `None`, where the type has it, is always valid."""
+
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How to run one model. Immutable; checked when made.
+
+    Raises `InvalidValueError`, naming field, value and limit.
+    """
+
+    model: Annotated[str, Knob("A hub id, a local directory, a .gguf file, or smollm2, the embedded default.")] = (
+        "smollm2"
+    )
+    revision: Annotated[str | None, Knob("Branch, tag or commit of a hub model.")] = None
+    device: Annotated[str, Knob("Where to run.", choices=("auto", "cpu", "cuda"))] = "auto"
+    dtype: Annotated[
+        str,
+        Knob(
+            "Number format of weights, activations and KV cache; auto is float32 on CPU and bfloat16 on CUDA.",
+            choices=("auto", "float32", "bfloat16", "float16"),
+        ),
+    ] = "auto"
+    max_model_len: Annotated[
+        int | None,
+        Knob(
+            "Longest sequence, prompt and output, in tokens. Default: the model's own limit, or what the cache holds.",
+            1,
+        ),
+    ] = None
+    max_num_seqs: Annotated[int, Knob("How many sequences may run at once.", 1, 4096)] = 64
+    max_batched_tokens: Annotated[
+        int, Knob("Token budget of one step: longer prompts are computed in chunks.", 1, 1 << 20)
+    ] = 512
+    max_prefill_chunk: Annotated[
+        int | None,
+        Knob("Most tokens of one prompt in a step while others wait. Default: half of max_batched_tokens.", 1),
+    ] = None
+    max_waiting: Annotated[int, Knob("How many requests may wait before new ones are refused.", 1, 1_000_000)] = 16_384
+    policy: Annotated[str, Knob("Who goes first.", choices=("fcfs", "priority"))] = "fcfs"
+    priority_ageing: Annotated[
+        float,
+        Knob(
+            "Policy priority: seconds of waiting that weigh as much as one level of priority, which bounds the wait.",
+            0.001,
+        ),
+    ] = 10.0
+    block_size: Annotated[int, Knob("Tokens in one KV block.", 1, 1024)] = 16
+    num_kv_blocks: Annotated[
+        int | None, Knob("Exactly so many KV blocks. Default: what memory_fraction leaves room for.", 1)
+    ] = None
+    memory_fraction: Annotated[
+        float,
+        Knob(
+            "Share of the memory this process may use (or of the GPU's) for weights, KV cache and workspace.", 0.01, 1.0
+        ),
+    ] = 0.6
+    threads: Annotated[int | None, Knob("CPU threads. Default: one per core this process may use.", 1, 1024)] = None
+    generation_config: Annotated[
+        str,
+        Knob(
+            "Whether the model's generation_config sets the defaults of sampling parameters.", choices=("auto", "none")
+        ),
+    ] = "auto"
+    chat_template: Annotated[str | None, Knob("A file with a Jinja chat template, instead of the model's own.")] = None
+
+    def __post_init__(self) -> None:
+        for name, (kind, knob, optional) in knobs().items():
+            value = getattr(self, name)
+            if value is None and optional:
+                continue
+            if knob.choices:
+                checks.choice(name, value, knob.choices)
+            elif kind is int:
+                checks.integer(name, value, _whole(knob.minimum), _whole(knob.maximum))
+            elif kind is float:
+                object.__setattr__(self, name, checks.number(name, value, knob.minimum, knob.maximum))
+            else:
+                checks.text(name, value, 4096)
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Most tokens of one prompt in a step while others wait; `max_prefill_chunk` with its default resolved."""
+        return self.max_prefill_chunk or max(1, self.max_batched_tokens // 2)
+
+
+def knobs() -> dict[str, tuple[type, Knob, bool]]:
+    """Each field of `EngineConfig`: name → (type without None, its knob, whether None is allowed)."""
+    hints: dict[str, Any] = get_type_hints(EngineConfig, include_extras=True)
+    table: dict[str, tuple[type, Knob, bool]] = {}
+    for field in fields(EngineConfig):
+        annotated, knob = get_args(hints[field.name])
+        options = get_args(annotated) or (annotated,)
+        kind = next(option for option in options if option is not type(None))
+        table[field.name] = (kind, knob, type(None) in options)
+    return table
+
+
+def default_of(name: str) -> Any:
+    """The default of one field, for help texts and derived options. Raises KeyError for an unknown field."""
+    default = {field.name: field.default for field in fields(EngineConfig)}[name]
+    return None if default is MISSING else default
+
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)

@@ -1,0 +1,53 @@
+"""Request: one sequence on its way through the engine. The scheduler owns it; nobody else changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pagoda.core.step import RequestKey
+from pagoda.sampling_params import SamplingParams
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """`num_computed_tokens` catches up with `num_tokens`: prefill, decode and resumption are all just that.
+
+    sampling: effective parameters (max_tokens set). seed: set. end_token_ids: what ends this request, besides
+    sampling.stop_token_ids (empty with ignore_eos).
+    num_computed_tokens: positions whose K and V are in the cache, or will be when the steps in flight are done.
+    num_pending: tokens sampled by steps in flight, not known here yet.
+    """
+
+    key: RequestKey
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    seed: int
+    end_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
+    arrival_time: float = 0.0
+    status: Status = Status.WAITING
+    output_token_ids: list[int] = field(default_factory=list)
+    num_computed_tokens: int = 0
+    num_pending: int = 0
+    num_preemptions: int = 0
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output, tokens in flight included."""
+        return len(self.prompt_token_ids) + len(self.output_token_ids) + self.num_pending
+
+    @property
+    def max_num_tokens(self) -> int:
+        """The longest this request can become, in tokens."""
+        return self.num_prompt_tokens + (self.sampling.max_tokens or 0)

@@ -1,0 +1,106 @@
+"""ModelSpec: what an architecture is made of, in plain numbers. No files, no devices, no tensors.
+
+Everything that plans, sizes or builds a model starts from this one description.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["embedding", "attention", "feed_forward", "norm", "head"]
+
+
+@dataclass(frozen=True, slots=True)
+class Llama3RopeScaling:
+    """Llama 3.1's RoPE scaling: low frequencies divided by `factor`, high ones kept, a ramp between (arXiv:2407.21783)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding (arXiv:2104.09864) of the first `dim` elements of each head, halves paired (NeoX style)."""
+
+    dim: int
+    base: float
+    linear_factor: float = 1.0
+    llama3: Llama3RopeScaling | None = None
+    # One divisor per frequency (dim / 2 of them), as a GGUF file carries them instead of the scaling's parameters.
+    divisors: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """One layer's attention. `window`: a token sees itself and so many minus one before it; None: all before it."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    rope: RopeSpec | None
+    window: int | None = None
+    qk_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardSpec:
+    """One layer's feed-forward network; `gated` has two input projections (SwiGLU, GeGLU), plain has one."""
+
+    intermediate_size: int
+    activation: Literal["silu", "gelu_tanh"]
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    attention: AttentionSpec
+    feed_forward: FeedForwardSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """One weight as the model needs it: canonical name, shape ([out, in] for a matrix), the part it belongs to, its layer."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: Part
+    layer: int | None = None
+
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One decoder-only model.
+
+    vocab_size       rows of the embedding table; the tokenizer may have fewer (the rest is padding)
+    context_length   the longest sequence the model was made for, in tokens
+    weights          every weight, once (a tied head has no entry of its own)
+    """
+
+    family: str
+    hidden_size: int
+    vocab_size: int
+    context_length: int
+    norm_eps: float
+    tied_embeddings: bool
+    layers: tuple[LayerSpec, ...]
+    weights: tuple[WeightSpec, ...]
+    embedding_scale: float = 1.0
+    learned_positions: bool = False
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters, tied ones counted once."""
+        return sum(weight.num_elements for weight in self.weights)

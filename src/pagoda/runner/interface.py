@@ -1,0 +1,26 @@
+"""Runner: executes steps. The only owner of device memory."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pagoda.core.step import RunnerOutput, SchedulerOutput
+
+
+class Runner(Protocol):
+    """Steps are executed in the order submitted; at most one more than is collected may be in flight.
+
+    An exception from either method means that the whole step failed; a fault of one row is in its `RowResult.error`.
+    """
+
+    def submit(self, step: SchedulerOutput) -> None:
+        """Prepare the step and start it; returns as soon as the device works without the host."""
+        ...
+
+    def collect(self) -> RunnerOutput:
+        """Wait for the oldest step in flight and return what it did."""
+        ...
+
+    def close(self) -> None:
+        """Release device memory and threads. Nothing may be called after it."""
+        ...
