@@ -1,0 +1,1 @@
+"""LLM and AsyncLLM: generation from Python, without a server."""

@@ -1,0 +1,62 @@
+"""Number formats of stored weights: how many elements share a block, and how many bytes a block takes.
+
+Names and layouts are those of GGUF (ggml's `ggml-common.h`); dense formats are blocks of one element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFormat:
+    """`block_elements` consecutive elements of a row take `block_bytes`."""
+
+    name: str
+    block_elements: int
+    block_bytes: int
+
+    @property
+    def bits_per_element(self) -> float:
+        return 8 * self.block_bytes / self.block_elements
+
+
+FORMATS = {
+    name: WeightFormat(name, elements, size)
+    for name, elements, size in (
+        ("F32", 1, 4),
+        ("F16", 1, 2),
+        ("BF16", 1, 2),
+        ("Q4_0", 32, 18),  # fp16 scale, 16 bytes of nibbles
+        ("Q4_1", 32, 20),  # fp16 scale and minimum
+        ("Q5_0", 32, 22),  # as Q4_0, and 4 bytes of fifth bits
+        ("Q5_1", 32, 24),
+        ("Q8_0", 32, 34),
+        ("Q4_K", 256, 144),  # fp16 super-scale and super-minimum, 12 bytes of 6-bit scales, 128 of nibbles
+        ("Q5_K", 256, 176),
+        ("Q6_K", 256, 210),
+    )
+}
+
+
+def weight_format(name: str) -> WeightFormat:
+    """Raises `UnsupportedModelError` for a format that is not known."""
+    if name not in FORMATS:
+        raise UnsupportedModelError("weight format", name, FORMATS)
+    return FORMATS[name]
+
+
+def tensor_bytes(shape: Sequence[int], format_name: str) -> int:
+    """Bytes of a tensor stored in a format; its last dimension is cut into blocks.
+
+    Raises `UnsupportedModelError` for an unknown format, `ValueError` if the last dimension is not whole blocks.
+    """
+    kind = weight_format(format_name)
+    last = shape[-1] if shape else 1
+    if last % kind.block_elements:
+        raise ValueError(f"rows of {last} elements are not whole {kind.name} blocks of {kind.block_elements}")
+    return math.prod(shape) // kind.block_elements * kind.block_bytes
