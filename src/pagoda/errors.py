@@ -40,6 +40,16 @@ class RequestFailedError(PagodaError):
     """One request failed while running; its neighbours did not."""
 
 
+class QueueFullError(PagodaError):
+    """The engine's inbox is full: try again later. Carries how many requests are open and how many may be."""
+
+    def __init__(self, open_requests: int, limit: int) -> None:
+        self.open_requests, self.limit = open_requests, limit
+        super().__init__(
+            f"{open_requests:,} requests are open, the limit is {limit:,}; try again when some have finished"
+        )
+
+
 class EngineClosedError(PagodaError):
     """The engine was shut down, or has failed, before the request could finish."""
 
