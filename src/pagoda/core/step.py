@@ -27,6 +27,7 @@ class NewRequest:
     token_ids: prompt and all output so far; the first `num_prompt_tokens` are the prompt.
     sampling: effective parameters (no field that has a default is None).
     seed: set, whether the user gave it or admission drew it.
+    end_token_ids: what ends the request besides sampling.stop_token_ids; with these, not to be sampled before min_tokens.
     """
 
     key: RequestKey
@@ -34,6 +35,7 @@ class NewRequest:
     num_prompt_tokens: int
     sampling: SamplingParams
     seed: int
+    end_token_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
