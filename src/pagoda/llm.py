@@ -1,1 +1,260 @@
 """LLM and AsyncLLM: generation from Python, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeVar, cast
+
+from pagoda.config import EngineConfig
+from pagoda.engine.admission import Admitted, Messages, Prompt
+from pagoda.engine.build import Engine
+from pagoda.engine.handle import AsyncHandle, RequestHandle
+from pagoda.engine.outputs import CompletionDelta, RequestOutput
+from pagoda.errors import InvalidValueError, PagodaError
+from pagoda.progress import Progress, TerminalProgress
+from pagoda.sampling_params import SamplingParams
+
+OnError = Literal["raise", "return"]
+Params = SamplingParams | Sequence[SamplingParams] | None
+SCORING = SamplingParams(max_tokens=0, prompt_logprobs=0)
+Self = TypeVar("Self", bound="_Loaded")
+
+
+class _Loaded:
+    """A loaded model: what `LLM` and `AsyncLLM` share.
+
+    config   the EngineConfig in force          plan          the memory plan (its byte ledger)
+    spec     the model's architecture           step_log      what each step did and took
+    tokenizer                                   load_seconds  from the call to ready
+    """
+
+    def __init__(self, model: str = "smollm2", *, progress: bool | None = None, **config: Any) -> None:
+        """model: a hub id, a local directory, a .gguf file, or `smollm2`. config: fields of `EngineConfig`.
+
+        progress: show bars on stderr; by default only where it is a terminal. Raises `PagodaError`.
+        """
+        self._progress = progress
+        self.config = make_config(model, config)
+        with TerminalProgress(progress) as bars:
+            self._engine = Engine(self.config, bars)
+        self.spec = self._engine.spec
+        self.plan = self._engine.plan
+        self.tokenizer = self._engine.tokenizer
+        self.step_log = self._engine.step_log
+        self.load_seconds = self._engine.load_seconds
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        """End every request and release the model's memory. May be called twice."""
+        self._engine.close()
+
+    def _admit(self, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0) -> Admitted:
+        return self._engine.admission.admit(f"request-{next(self._numbers)}", prompt, sampling, priority)
+
+
+class LLM(_Loaded):
+    """One model, generating for ordinary code. Thread-safe: calls from several threads share the batch.
+
+    >>> with LLM("smollm2") as llm:
+    ...     print(llm.generate("The capital of France is", SamplingParams(max_tokens=8))[0].outputs[0].text)
+    """
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str | Sequence[int]],
+        sampling_params: Params = None,
+        *,
+        errors: OnError = "raise",
+        progress: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts (text or token ids), all in one batch; results are in the prompts' order.
+
+        sampling_params: one for all, or one each. errors: with "raise" a refused prompt raises before anything is
+        generated, a failed one when all are done; with "return" it is that output's `error` and the others go on.
+        """
+        return self._run(_prompts(prompts), sampling_params, errors, progress)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: Params = None,
+        *,
+        errors: OnError = "raise",
+        progress: bool | None = None,
+    ) -> list[RequestOutput]:
+        """The next message of one conversation, or of several; a conversation is a list of {"role", "content"}."""
+        return self._run(_conversations(messages), sampling_params, errors, progress)
+
+    def score(
+        self, texts: Sequence[str | Sequence[int]], *, errors: OnError = "raise", progress: bool | None = None
+    ) -> list[RequestOutput]:
+        """Each text's own log-probabilities, token by token, in `prompt_logprobs`; nothing is generated."""
+        return self._run(_prompts(texts), SCORING, errors, progress)
+
+    def stream(
+        self, prompt: str | Sequence[int], sampling_params: SamplingParams | None = None
+    ) -> Iterator[CompletionDelta]:
+        """Deltas of one completion as they come. Raises where it is refused or fails; leaving the loop ends it."""
+        return _deltas(self.submit(prompt, sampling_params))
+
+    def stream_chat(
+        self, messages: Messages, sampling_params: SamplingParams | None = None
+    ) -> Iterator[CompletionDelta]:
+        """Deltas of the next message of one conversation."""
+        return _deltas(self.submit(messages, sampling_params))
+
+    def submit(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+    ) -> RequestHandle:
+        """Start a request and return at once; blocks only while the engine's inbox is full.
+
+        Raises `InvalidValueError` where it is refused. priority: lower goes first, under policy "priority".
+        """
+        return self._submit(self._admit(prompt, sampling_params, priority))
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _submit(self, admitted: Admitted) -> RequestHandle:
+        client = self._engine.client
+        handle = RequestHandle(admitted.submit.request_id, client.abort)
+        client.submit(admitted, handle, wait=True)
+        return handle
+
+    def _run(
+        self, prompts: Sequence[Prompt], params: Params, errors: OnError, progress: bool | None
+    ) -> list[RequestOutput]:
+        admitted: list[Admitted | RequestOutput] = []
+        for prompt, sampling in zip(prompts, _params_each(params, len(prompts)), strict=True):
+            try:
+                admitted.append(self._admit(prompt, sampling))
+            except InvalidValueError as error:
+                if errors == "raise":
+                    raise
+                admitted.append(_refused(prompt, sampling, error))
+        outputs = self._finish_all(admitted, self._progress if progress is None else progress)
+        failed = next((output.error for output in outputs if output.error is not None), None)
+        if failed is not None and errors == "raise":
+            raise failed
+        return outputs
+
+    def _finish_all(self, admitted: Sequence[Admitted | RequestOutput], progress: bool | None) -> list[RequestOutput]:
+        handles: deque[RequestHandle] = deque()
+        try:
+            waiting = [entry if isinstance(entry, RequestOutput) else self._submit(entry) for entry in admitted]
+            handles.extend(handle for handle in waiting if isinstance(handle, RequestHandle))
+            outputs: list[RequestOutput] = []
+            with TerminalProgress(progress) as bars:
+                for entry in waiting:
+                    outputs.append(entry if isinstance(entry, RequestOutput) else entry.result())
+                    bars("Generating", len(outputs), len(waiting))
+            return outputs
+        except BaseException:  # interrupted: nobody will read what is still being generated
+            for handle in handles:
+                handle.cancel()
+            raise
+
+
+class AsyncLLM(_Loaded):
+    """One model, generating for asyncio code. Load it before the loop runs, or in a thread: loading blocks."""
+
+    async def generate(
+        self, prompt: str | Sequence[int], sampling_params: SamplingParams | None = None, *, priority: int = 0
+    ) -> RequestOutput:
+        """Complete one prompt; run several with `asyncio.gather`, they share the batch. Cancelling the task aborts it."""
+        return _raised(await self.submit(prompt, sampling_params, priority=priority).result())
+
+    async def chat(
+        self, messages: Messages, sampling_params: SamplingParams | None = None, *, priority: int = 0
+    ) -> RequestOutput:
+        """The next message of one conversation."""
+        return _raised(await self.submit(messages, sampling_params, priority=priority).result())
+
+    async def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+    ) -> AsyncIterator[CompletionDelta]:
+        """Deltas of one completion, or (for messages) of the next message of a conversation, as they come."""
+        handle = self.submit(prompt, sampling_params, priority=priority)
+        async for delta in handle:
+            yield delta
+        _raised(await handle.result())
+
+    def submit(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+    ) -> AsyncHandle:
+        """Start a request. Raises `InvalidValueError` where it is refused, `QueueFullError` where the inbox is full."""
+        admitted = self._admit(prompt, sampling_params, priority)
+        handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort)
+        self._engine.client.submit(admitted, handle)
+        return handle
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    async def __aenter__(self: Self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def make_config(model: str, config: Mapping[str, Any]) -> EngineConfig:
+    """An EngineConfig from keyword arguments. Raises `InvalidValueError` for one that does not exist."""
+    known = list(EngineConfig.__dataclass_fields__)
+    for name, value in config.items():
+        if name not in known:
+            raise InvalidValueError(name, value, f"left out: there is no such setting (there are {', '.join(known)})")
+    return EngineConfig(model=model, **config)
+
+
+def _prompts(prompts: str | Sequence[int] | Sequence[str | Sequence[int]]) -> Sequence[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    if not isinstance(prompts, Sequence):
+        raise InvalidValueError("prompts", prompts, "text, token ids, or a list of those")
+    if prompts and isinstance(prompts[0], int):
+        return [cast("Sequence[int]", prompts)]
+    return cast("Sequence[Prompt]", prompts)
+
+
+def _conversations(messages: Messages | Sequence[Messages]) -> Sequence[Prompt]:
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise InvalidValueError("messages", messages, "a list of messages, or a list of such lists")
+    if isinstance(messages[0], Mapping):
+        return [cast("Messages", messages)]
+    return cast("Sequence[Messages]", messages)
+
+
+def _params_each(params: Params, count: int) -> Sequence[SamplingParams | None]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        raise InvalidValueError("sampling_params", params, f"one for all prompts or one each ({count:,})")
+    return params
+
+
+def _refused(prompt: Prompt, sampling: SamplingParams | None, error: PagodaError) -> RequestOutput:
+    text = prompt if isinstance(prompt, str) else None
+    return RequestOutput("refused", text, [], sampling or SamplingParams(), [], error=error)
+
+
+def _raised(output: RequestOutput) -> RequestOutput:
+    if output.error is not None:
+        raise output.error
+    return output
+
+
+def _deltas(handle: RequestHandle) -> Iterator[CompletionDelta]:
+    yield from handle
+    _raised(handle.result())

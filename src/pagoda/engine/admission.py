@@ -1,0 +1,119 @@
+"""Admission: the door. Everything a request asks is resolved and checked here, before the engine hears of it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagoda import checks
+from pagoda.engine.messages import Submit
+from pagoda.errors import InvalidValueError
+from pagoda.sampling.limits import check_vocabulary
+from pagoda.sampling_params import DEFAULTS, MAX_SEED, SamplingParams
+from pagoda.text.chat_template import ChatTemplate, chat_token_ids
+from pagoda.text.tokenizer import Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | Messages
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request as the engine takes it, and the prompt's text where it was given as text."""
+
+    submit: Submit
+    prompt: str | None
+
+
+class Admission:
+    """Turns what a caller wrote into what the engine runs, or raises `InvalidValueError` with field, value and limit.
+
+    max_model_len: tokens a sequence may have, as the memory plan fitted it.
+    generation_config: the model's defaults for unset sampling parameters, in Hugging Face's names.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        generation_config: Mapping[str, object],
+        max_model_len: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = template
+        self._generation_config = checked_defaults(generation_config)
+        self._max_model_len = max_model_len
+        self._end_token_ids = tokenizer.end_token_ids | _token_ids(generation_config.get("eos_token_id"))
+        self._vocab_size = tokenizer.vocab_size
+
+    def admit(self, request_id: str, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0) -> Admitted:
+        """prompt: text, token ids, or chat messages (dicts with role and content)."""
+        if sampling is None:
+            sampling = SamplingParams()
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidValueError("sampling_params", sampling, "a SamplingParams")
+        checks.integer("priority", priority, -1_000_000, 1_000_000)
+        token_ids = self._prompt_token_ids(prompt)
+        room = self._room(token_ids, sampling)
+        for field, asked in (("max_tokens", sampling.max_tokens), ("min_tokens", sampling.min_tokens)):
+            if asked is not None and asked > room:
+                limit = (
+                    f"at most {room:,} (max_model_len {self._max_model_len:,} less {len(token_ids):,} prompt tokens)"
+                )
+                raise InvalidValueError(field, asked, limit)
+        effective = sampling.resolved(self._generation_config, room)
+        check_vocabulary(effective, self._vocab_size)
+        submit = Submit(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling=effective,
+            seed=secrets.randbelow(MAX_SEED) if effective.seed is None else effective.seed,
+            end_token_ids=frozenset() if effective.ignore_eos else self._end_token_ids,
+            priority=priority,
+            arrival_time=time.monotonic(),
+        )
+        return Admitted(submit, prompt if isinstance(prompt, str) else None)
+
+    def _prompt_token_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            token_ids = self._tokenizer.encode(checks.text("prompt", prompt))
+        elif not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
+            raise InvalidValueError("prompt", prompt, "text, a list of token ids, or a list of messages")
+        elif prompt and isinstance(prompt[0], Mapping):
+            token_ids = chat_token_ids(self._tokenizer, self._template, prompt)
+        else:
+            limit = self._vocab_size - 1
+            token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, limit) for i, token_id in enumerate(prompt)]
+        if not token_ids:
+            raise InvalidValueError("prompt", prompt, "at least one token long")
+        return tuple(token_ids)
+
+    def _room(self, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
+        """How many tokens may follow the prompt: at least one, unless the prompt is only to be scored."""
+        longest = self._max_model_len - (0 if sampling.max_tokens == 0 else 1)
+        if len(token_ids) > longest:
+            limit = (
+                f"at most {longest:,} tokens long (max_model_len is {self._max_model_len:,}); it has {len(token_ids):,}"
+            )
+            raise InvalidValueError("prompt", token_ids, limit)
+        return self._max_model_len - len(token_ids)
+
+
+def checked_defaults(generation_config: Mapping[str, object]) -> dict[str, object]:
+    """The part of a generation_config that sampling uses, checked as if a caller had given it.
+
+    Raises `InvalidValueError` naming the field, so a bad file is found when it is opened.
+    """
+    used = {name: generation_config[name] for name in DEFAULTS if generation_config.get(name) is not None}
+    SamplingParams(**used)  # type: ignore[arg-type]
+    if "do_sample" in generation_config:
+        used["do_sample"] = generation_config["do_sample"]
+    return used
+
+
+def _token_ids(value: object) -> frozenset[int]:
+    values = value if isinstance(value, list) else [value]
+    return frozenset(item for item in values if isinstance(item, int) and not isinstance(item, bool))

@@ -1,0 +1,117 @@
+"""From the engine's token events to what a caller sees: text, stop strings, log-probabilities, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pagoda.core.step import TokenEvent, TokenLogprobs
+from pagoda.engine.admission import Admitted
+from pagoda.engine.outputs import CompletionDelta, CompletionOutput, PositionLogprobs, RequestOutput, TokenLogprob
+from pagoda.errors import PagodaError, RequestFailedError
+from pagoda.sampling_params import SamplingParams
+from pagoda.text.detokenizer import Detokenizer
+from pagoda.text.stop_strings import StopStrings
+from pagoda.text.tokenizer import Tokenizer
+
+
+class RequestAssembler:
+    """Collects one request's events. The same text comes out whether deltas are read or only the final output is."""
+
+    def __init__(self, admitted: Admitted, tokenizer: Tokenizer) -> None:
+        submit = admitted.submit
+        self._tokenizer = tokenizer
+        self._choices = [
+            _ChoiceAssembler(submit.request_id, i, tokenizer, submit.sampling) for i in range(submit.sampling.n)
+        ]
+        self.output = RequestOutput(
+            request_id=submit.request_id,
+            prompt=admitted.prompt,
+            prompt_token_ids=list(submit.prompt_token_ids),
+            sampling_params=submit.sampling,
+            outputs=[choice.output for choice in self._choices],
+            prompt_logprobs=[None] if submit.sampling.prompt_logprobs is not None else None,
+        )
+
+    @property
+    def finished(self) -> bool:
+        return all(choice.output.finish_reason is not None for choice in self._choices)
+
+    def take(self, event: TokenEvent) -> CompletionDelta | None:
+        """What the event adds to its choice, if anything that can be shown yet."""
+        choice = event.key.choice
+        if choice == 0 and self.output.prompt_logprobs is not None:
+            self.output.prompt_logprobs += _positions(event.prompt_logprobs, self._tokenizer)
+        if event.error is not None and self.output.error is None:
+            self.output.error = RequestFailedError(event.error)
+        return self._choices[choice].take(event)
+
+    def fail(self, error: PagodaError) -> None:
+        """End every choice that is still open with an error."""
+        self.output.error = self.output.error or error
+        for choice in self.output.outputs:
+            choice.finish_reason = choice.finish_reason or "error"
+
+
+class _ChoiceAssembler:
+    def __init__(self, request_id: str, index: int, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
+        self.output = CompletionOutput(index, logprobs=None if sampling.logprobs is None else [])
+        self._request_id = request_id
+        self._tokenizer = tokenizer
+        self._sampling = sampling
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopStrings(sampling.stop)
+
+    def take(self, event: TokenEvent) -> CompletionDelta | None:
+        output = self.output
+        if output.finish_reason is not None:  # computed past a stop string: neither shown nor counted
+            return None
+        # Events may be sent again after a reconnection: take only what is new.
+        first_new = max(0, len(output.token_ids) - event.index)
+        num_before = len(output.token_ids)
+        pieces: list[str] = []
+        for token_id in event.token_ids[first_new:]:
+            output.token_ids.append(token_id)
+            pieces.append(self._show(self._detokenizer.push([token_id])))
+            if output.finish_reason is not None:
+                break
+        token_ids = tuple(output.token_ids[num_before:])
+        logprobs = _positions(event.logprobs[first_new : first_new + len(token_ids)], self._tokenizer)
+        if output.logprobs is not None:
+            output.logprobs += logprobs
+        if event.finish_reason is not None and output.finish_reason is None:
+            pieces.append(self._finish(event))
+        text = "".join(pieces)
+        output.text += text
+        if not text and not token_ids and output.finish_reason is None:
+            return None
+        return CompletionDelta(
+            self._request_id, output.index, text, token_ids, tuple(logprobs), output.finish_reason, output.stop_reason
+        )
+
+    def _show(self, text: str) -> str:
+        # Before min_tokens a stop string is ordinary text.
+        shown, found = self._stops.push(text, active=len(self.output.token_ids) > self._sampling.min_tokens)
+        if found is not None:
+            self.output.finish_reason, self.output.stop_reason = "stop", found
+        return shown
+
+    def _finish(self, event: TokenEvent) -> str:
+        shown = self._show(self._detokenizer.finish())
+        if self.output.finish_reason is None:
+            shown += self._stops.finish()
+            self.output.finish_reason = event.finish_reason
+            if event.stop_token_id in self._sampling.stop_token_ids:
+                self.output.stop_reason = event.stop_token_id
+        return shown
+
+
+def _positions(logprobs: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> list[PositionLogprobs]:
+    return [_position(entry, tokenizer) for entry in logprobs]
+
+
+def _position(entry: TokenLogprobs, tokenizer: Tokenizer) -> PositionLogprobs:
+    chosen, *top = (
+        TokenLogprob(token_id, tokenizer.token_text(token_id), tokenizer.token_bytes(token_id), logprob, rank)
+        for token_id, logprob, rank in zip(entry.token_ids, entry.logprobs, entry.ranks, strict=True)
+    )
+    return PositionLogprobs(chosen, tuple(top))

@@ -1,0 +1,135 @@
+"""EngineCore: the step loop's body, `schedule → execute → update`, without threads, text or clients."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pagoda.core import invariants
+from pagoda.core.request import Request
+from pagoda.core.scheduler import Scheduler
+from pagoda.core.step import RequestKey, SchedulerOutput, TokenEvent
+from pagoda.engine.messages import Abort, Message, Submit
+from pagoda.errors import PagodaError
+from pagoda.planning.costs import CostModel
+from pagoda.runner.interface import Runner
+from pagoda.telemetry.steps import StepLog, StepRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    step: SchedulerOutput
+    started: float
+    scheduling_seconds: float
+
+
+class EngineCore:
+    """Owns the requests: nothing happens to one except in `handle` (arrival, abort) and `step`.
+
+    depth: how many steps may be in flight beyond the one being collected. With 0 each step is collected before the next
+    is scheduled; with 1 the next is scheduled and prepared while the device works.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, costs: CostModel, step_log: StepLog, depth: int = 0
+    ) -> None:
+        self.scheduler = scheduler
+        self.step_log = step_log
+        self._runner = runner
+        self._costs = costs
+        self._depth = depth
+        self._in_flight: deque[_InFlight] = deque()
+        self._last_collected = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._in_flight) or self.scheduler.has_unfinished
+
+    def handle(self, message: Message) -> list[TokenEvent]:
+        """Take in one message; returns what it ends."""
+        if isinstance(message, Abort):
+            return self.scheduler.abort(message.request_id, message.choice)
+        return [event for request in _choices(message) for event in self._add(request)]
+
+    def step(self) -> list[TokenEvent]:
+        """Do one turn: schedule and start a step, and collect one when enough are in flight. Call while `has_work`."""
+        started = time.perf_counter()
+        step = self.scheduler.schedule()
+        failed: list[TokenEvent] = []
+        if step.rows:
+            failed = self._submit(step, started)
+        if self._in_flight and (len(self._in_flight) > self._depth or not step.rows):
+            failed += self._collect()
+        if not self.has_work:
+            invariants.check(self.scheduler)
+        return failed
+
+    def abort_all(self) -> list[TokenEvent]:
+        """End every request, as at shutdown. Steps in flight are still collected, their results dropped."""
+        return self.scheduler.abort_all()
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def _add(self, request: Request) -> list[TokenEvent]:
+        try:
+            self.scheduler.add(request)
+        except PagodaError as error:
+            return [TokenEvent(request.key, 0, finish_reason="error", error=str(error))]
+        return []
+
+    def _submit(self, step: SchedulerOutput, started: float) -> list[TokenEvent]:
+        scheduled = time.perf_counter()
+        try:
+            self._runner.submit(step)
+        except Exception as error:
+            return self._fail(step, error)
+        self._in_flight.append(_InFlight(step, started, scheduled - started))
+        return []
+
+    def _collect(self) -> list[TokenEvent]:
+        in_flight = self._in_flight.popleft()
+        try:
+            output = self._runner.collect()
+        except Exception as error:
+            return self._fail(in_flight.step, error)
+        collected = time.perf_counter()
+        events = self.scheduler.update(output)
+        self._record(in_flight, collected, time.perf_counter() - collected)
+        return events
+
+    def _fail(self, step: SchedulerOutput, error: Exception) -> list[TokenEvent]:
+        # Whatever went wrong below concerns the requests of this step; those that wait go on.
+        keys: list[RequestKey] = [row.key for row in step.rows]
+        return self.scheduler.fail(keys, f"the step failed: {type(error).__name__}: {error}")
+
+    def _record(self, in_flight: _InFlight, collected: float, update_seconds: float) -> None:
+        # With steps in flight the device starts a step when it has finished the one before, not when it was submitted.
+        begun = max(in_flight.started, self._last_collected)
+        self._last_collected = collected
+        rows = in_flight.step.rows
+        self.step_log.append(
+            StepRecord.of(
+                in_flight.step,
+                self._costs.step_cost((row.start, row.num_tokens) for row in rows),
+                seconds=collected - begun + update_seconds,
+                overhead_seconds=in_flight.scheduling_seconds + update_seconds,
+                num_free_blocks=self.scheduler.kv.num_free_blocks,
+                num_waiting=self.scheduler.num_waiting,
+            )
+        )
+
+
+def _choices(message: Submit) -> Iterator[Request]:
+    for choice in range(message.sampling.n):
+        yield Request(
+            key=RequestKey(message.request_id, choice),
+            prompt_token_ids=message.prompt_token_ids,
+            sampling=message.sampling,
+            seed=message.seed,
+            end_token_ids=message.end_token_ids,
+            priority=message.priority,
+            arrival_time=message.arrival_time,
+        )

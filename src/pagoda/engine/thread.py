@@ -1,0 +1,68 @@
+"""EngineThread: runs an EngineCore in a thread of its own. Asleep while there is nothing to do."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pagoda.core.step import TokenEvent
+from pagoda.engine.core import EngineCore
+from pagoda.engine.messages import Message
+
+EventSink = Callable[[Sequence[TokenEvent]], None]
+
+
+class EngineThread:
+    """The thread owns the core; others reach it only through `send`.
+
+    sink: called in the engine's thread with each step's events; it must not block.
+    on_failure: called once, in the engine's thread, if the loop itself fails.
+    """
+
+    def __init__(self, core: EngineCore, sink: EventSink, on_failure: Callable[[BaseException], None]) -> None:
+        self._core = core
+        self._sink = sink
+        self._on_failure = on_failure
+        self._inbox: deque[Message] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
+        self._thread.start()
+
+    def send(self, *messages: Message) -> None:
+        with self._wake:
+            self._inbox.extend(messages)
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End every request, wait for the thread, release the device."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                messages, closing = self._next_messages()
+                if closing:
+                    break
+                events = [event for message in messages for event in self._core.handle(message)]
+                if self._core.has_work:
+                    events += self._core.step()
+                if events:
+                    self._sink(events)
+            self._sink(self._core.abort_all())
+        except BaseException as error:  # the loop's own defect: every waiting caller must hear of it
+            self._on_failure(error)
+        finally:
+            self._core.close()
+
+    def _next_messages(self) -> tuple[list[Message], bool]:
+        with self._wake:
+            while not (self._inbox or self._closing or self._core.has_work):
+                self._wake.wait()
+            messages = list(self._inbox)
+            self._inbox.clear()
+            return messages, self._closing
