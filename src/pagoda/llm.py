@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar, cast
@@ -15,7 +15,7 @@ from pagoda.engine.build import Engine
 from pagoda.engine.handle import AsyncHandle, RequestHandle
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.errors import InvalidValueError, PagodaError
-from pagoda.progress import Progress, TerminalProgress
+from pagoda.progress import TerminalProgress
 from pagoda.sampling_params import SamplingParams
 
 OnError = Literal["raise", "return"]
@@ -47,10 +47,12 @@ class _Loaded:
         self.step_log = self._engine.step_log
         self.load_seconds = self._engine.load_seconds
         self._numbers = itertools.count()
+        # Also when the program ends or forgets the object without closing it: no thread computes into a dying process.
+        self._finalizer = weakref.finalize(self, self._engine.close)
 
     def close(self) -> None:
         """End every request and release the model's memory. May be called twice."""
-        self._engine.close()
+        self._finalizer()
 
     def _admit(self, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0) -> Admitted:
         return self._engine.admission.admit(f"request-{next(self._numbers)}", prompt, sampling, priority)
@@ -148,20 +150,21 @@ class LLM(_Loaded):
         return outputs
 
     def _finish_all(self, admitted: Sequence[Admitted | RequestOutput], progress: bool | None) -> list[RequestOutput]:
-        handles: deque[RequestHandle] = deque()
+        waiting: list[RequestHandle | RequestOutput] = []
+        outputs: list[RequestOutput] = []
         try:
-            waiting = [entry if isinstance(entry, RequestOutput) else self._submit(entry) for entry in admitted]
-            handles.extend(handle for handle in waiting if isinstance(handle, RequestHandle))
-            outputs: list[RequestOutput] = []
+            for entry in admitted:
+                waiting.append(entry if isinstance(entry, RequestOutput) else self._submit(entry))
             with TerminalProgress(progress) as bars:
-                for entry in waiting:
-                    outputs.append(entry if isinstance(entry, RequestOutput) else entry.result())
+                for started in waiting:
+                    outputs.append(started if isinstance(started, RequestOutput) else started.result())
                     bars("Generating", len(outputs), len(waiting))
-            return outputs
         except BaseException:  # interrupted: nobody will read what is still being generated
-            for handle in handles:
-                handle.cancel()
+            for started in waiting[len(outputs) :]:
+                if isinstance(started, RequestHandle):
+                    started.cancel()
             raise
+        return outputs
 
 
 class AsyncLLM(_Loaded):
