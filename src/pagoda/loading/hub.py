@@ -1,0 +1,155 @@
+"""A repository on the hub, through `huggingface_hub`: its cache, its offline mode, its resumed downloads and progress bars.
+
+Only what is needed is fetched: configuration, tokenizer and templates, and safetensors or one GGUF model. Code (`*.py`) and
+pickles (`*.bin`) never are.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagoda.errors import ModelFileError, shown
+from pagoda.loading.gguf_choice import choose_gguf, is_gguf
+from pagoda.loading.huggingface import is_weight_file
+
+_HUB_ID = re.compile(
+    r"(?P<repository>[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::(?P<choice>[\w][\w./-]*))?", re.ASCII
+)
+_SMALL_SUFFIXES = (".json", ".jinja")
+_SMALL_NAMES = ("merges.txt", "tokenizer.model")
+
+
+@dataclass(frozen=True, slots=True)
+class HubId:
+    """`org/name` (or a legacy `name`), and which of its GGUF models is meant, if that was said."""
+
+    repository: str
+    choice: str | None = None
+
+
+class _UnreachableError(Exception):
+    """The hub cannot be asked; its cache may still have the files. The text completes "… and the cache …"."""
+
+
+def parse_hub_id(text: str) -> HubId | None:
+    """`org/name` or `org/name:CHOICE`; None for anything else."""
+    match = _HUB_ID.fullmatch(text)
+    if match is None or ".." in text or "--" in match["repository"]:
+        return None
+    return HubId(match["repository"], match["choice"])
+
+
+def fetch(wanted: HubId, revision: str | None) -> Path:
+    """The path on disk of the model: a directory with safetensors, or a GGUF file (the first part of a split one).
+
+    Raises `ModelFileError`: unknown, gated or unreachable repository; nothing in the cache while offline; no such GGUF.
+    """
+    where = f"hub model {wanted.repository}" + (f" at revision {revision}" if revision else "")
+    try:
+        sizes = _remote_files(wanted.repository, revision, where)
+    except _UnreachableError as reason:
+        return _cached(wanted, revision, where, str(reason))
+    names = _needed(wanted, sizes, where)
+    try:
+        folder = _download(wanted.repository, revision, names, where)
+    except _UnreachableError as reason:
+        raise ModelFileError(f"{where}: the download failed, since {reason}; run it again to resume it") from None
+    return folder / names[0] if is_gguf(names[0]) else folder
+
+
+def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        # No pattern, so that the folder is found whatever part of the repository it has; the names are checked here.
+        found = snapshot_download(wanted.repository, revision=revision, local_files_only=True, allow_patterns=[])
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        raise ModelFileError(f"{where}: is not in the cache, and {reason}") from None
+    folder = Path(found)
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    try:
+        names = _needed(wanted, sizes, where)
+    except ModelFileError as error:
+        raise ModelFileError(f"{error} (only the cache was searched, since {reason})") from None
+    return folder / names[0] if is_gguf(names[0]) else folder
+
+
+def _needed(wanted: HubId, sizes: dict[str, int], where: str) -> list[str]:
+    """The names of the files to fetch: one GGUF model's, or what a Hugging Face directory consists of."""
+    weights = [name for name in sizes if is_weight_file(name)]
+    has_gguf = any(is_gguf(name) for name in sizes)
+    if wanted.choice is not None or (has_gguf and not weights):
+        remedy = f"choose one as {wanted.repository}:QUANTIZATION or {wanted.repository}:FILE.gguf"
+        return choose_gguf(sizes, wanted.choice, where, remedy)
+    if not weights:
+        raise ModelFileError(f"{where}: has neither safetensors nor GGUF files (pickles are never loaded)")
+    if "model.safetensors" in weights:
+        weights = ["model.safetensors"]
+    small = [name for name in sizes if "/" not in name and (name.endswith(_SMALL_SUFFIXES) or name in _SMALL_NAMES)]
+    return weights + small
+
+
+def _remote_files(repository: str, revision: str | None, where: str) -> dict[str, int]:
+    from huggingface_hub import HfApi
+
+    try:
+        info = HfApi().model_info(repository, revision=revision, files_metadata=True)
+    except Exception as error:
+        raise _explained(error, where, revision) from error
+    return {file.rfilename: file.size or 0 for file in info.siblings or ()}
+
+
+def _download(repository: str, revision: str | None, names: list[str], where: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = [glob.escape(name) for name in names]
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns))
+    except Exception as error:
+        raise _explained(error, where, revision) from error
+
+
+def _explained(error: Exception, where: str, revision: str | None) -> Exception:
+    """What a failure of `huggingface_hub` means: a `ModelFileError`, `_UnreachableError`, or the error itself if unforeseen."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HFValidationError):
+        return ModelFileError(f"{where}: is not a valid hub id ({_first_line(error)})")
+    # A gated repository's error is a kind of the one that says it does not exist, so it comes first.
+    for kind, sentence in (
+        (errors.GatedRepoError, "is gated; accept its terms on its page, then log in with `hf auth login`"),
+        (errors.RepositoryNotFoundError, "does not exist, or is private (then log in with `hf auth login`)"),
+        (errors.RevisionNotFoundError, f"has no branch, tag or commit {shown(revision)}"),
+    ):
+        if isinstance(error, kind):
+            return ModelFileError(f"{where}: {sentence}")
+    return _unreachable(error) or error
+
+
+def _unreachable(error: Exception) -> _UnreachableError | None:
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return _UnreachableError("offline mode is on (HF_HUB_OFFLINE)")
+    if isinstance(error, errors.HfHubHTTPError):
+        status: Any = getattr(error.response, "status_code", "an unknown status")
+        return _UnreachableError(f"the hub answered with status {status}")
+    # The HTTP library's errors (which one it is depends on huggingface_hub's version) and the system's.
+    if isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
+        "httpx",
+        "httpx2",
+        "requests",
+        "httpcore",
+    ):
+        return _UnreachableError(f"the hub cannot be reached ({_first_line(error)})")
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__

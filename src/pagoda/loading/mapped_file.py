@@ -1,0 +1,53 @@
+"""A file mapped read-only: its bytes as one numpy array, read from disk only where touched."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pagoda.errors import ModelFileError
+from pagoda.loading.checkpoint import StoredTensor, TensorInfo
+
+
+class MappedFile:
+    """`data`: uint8 [size], read-only; `buffer`: the same bytes for `struct` and slicing.
+
+    Raises `ModelFileError` for a file that is absent, unreadable or empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # what mmap raises for an empty file
+            raise ModelFileError(f"{path}: the file is empty") from None
+        except OSError as error:
+            raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
+        self.data: npt.NDArray[np.uint8] = np.frombuffer(self.buffer, np.uint8)
+
+    @property
+    def size(self) -> int:
+        return int(self.data.size)
+
+    def bytes_at(self, start: int, end: int) -> bytes:
+        """A copy of the bytes from `start` up to `end`; the caller has checked that they lie inside the file."""
+        return self.buffer[start:end]
+
+    def tensor_at(self, info: TensorInfo, start: int) -> StoredTensor:
+        """The tensor whose bytes begin at `start`, as a view; the caller has checked that it lies inside the file."""
+        rows = 1
+        for size in info.shape[:-1]:
+            rows *= size
+        row_bytes = info.num_bytes // rows if rows else 0
+        return StoredTensor(info, self.data[start : start + info.num_bytes].reshape(rows, row_bytes))
+
+    def close(self) -> None:
+        """Lets go of the mapping; views already handed out stay valid, and the last of them frees it."""
+        self.data = np.empty(0, np.uint8)
+        with contextlib.suppress(BufferError):
+            self.buffer.close()
