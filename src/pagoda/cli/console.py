@@ -1,0 +1,34 @@
+"""What every command prints and how: JSON and text on stdout, everything about the work itself on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+# C0 and C1 controls but for tab and newline: escape sequences begin with one of them.
+UNSHOWN = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+
+
+def print_json(value: Any) -> None:
+    """Exactly one JSON object and a newline on stdout."""
+    # Where stdout is not UTF-8, escapes keep the object whole.
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(value, ensure_ascii=not utf8, allow_nan=False), flush=True)
+
+
+def write(text: str) -> None:
+    """Text on stdout as it comes, shown at once. On a terminal without control characters, which could take it over."""
+    sys.stdout.write(text.translate(UNSHOWN) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def note(sentence: str) -> None:
+    """A remark on stderr."""
+    sys.stdout.flush()
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def interactive() -> bool:
+    """Whether a person sits at both ends."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -1,0 +1,85 @@
+"""A conversation with one model: its history, and the next answer. No terminal here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pagoda.engine.outputs import RequestOutput
+from pagoda.errors import InvalidValueError
+from pagoda.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from pagoda.engine.handle import RequestHandle
+    from pagoda.llm import LLM
+
+
+class Answer:
+    """The next message, under way. Iterate for its text as it comes; `text` has what was shown so far.
+
+    num_dropped: exchanges left out of the prompt, oldest first, because the context is full.
+    """
+
+    def __init__(self, handle: RequestHandle, num_dropped: int) -> None:
+        self.num_dropped = num_dropped
+        self.text = ""
+        self._handle = handle
+
+    def __iter__(self) -> Iterator[str]:
+        for delta in self._handle:
+            self.text += delta.text
+            yield delta.text
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def result(self) -> RequestOutput:
+        return self._handle.result()
+
+
+class Conversation:
+    """What was said. `system`: instructions that stay first, whatever is dropped or reset."""
+
+    def __init__(self, llm: LLM, system: str | None, sampling: SamplingParams) -> None:
+        self._llm = llm
+        self._sampling = sampling
+        self._system = [] if system is None else [{"role": "system", "content": system}]
+        self._exchanges: list[dict[str, str]] = []
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest answer that was asked for; None: as long as the context allows."""
+        return self._sampling.max_tokens
+
+    def ask(self, text: str) -> Answer:
+        """Start the answer to `text`. When the context is full, the oldest exchanges are dropped until it fits.
+
+        Raises `InvalidValueError` where the message alone is too long, or is refused for another reason.
+        """
+        question = {"role": "user", "content": text}
+        kept = self._exchanges
+        while True:
+            try:
+                handle = self._llm.submit([*self._system, *kept, question], self._sampling)
+            except InvalidValueError as error:
+                # max_tokens is refused too when the prompt leaves too little room for it.
+                if error.field not in ("prompt", "max_tokens", "min_tokens") or not kept:
+                    raise
+                kept = kept[2:]
+            else:
+                num_dropped = (len(self._exchanges) - len(kept)) // 2
+                self._exchanges = kept
+                return Answer(handle, num_dropped)
+
+    def keep(self, question: str, answer: str) -> None:
+        """Add an exchange to the history; the model sees exactly what the reader saw, if anything."""
+        if not answer:
+            return
+        self._exchanges = [
+            *self._exchanges,
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer},
+        ]
+
+    def reset(self) -> None:
+        self._exchanges = []

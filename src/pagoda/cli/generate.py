@@ -1,0 +1,115 @@
+"""`pagoda generate`: one completion, or a batch file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pagoda.cli.console import note, print_json, write
+from pagoda.cli.options import with_derived_options
+from pagoda.config import EngineConfig
+from pagoda.errors import PagodaError
+from pagoda.progress import TerminalProgress
+from pagoda.sampling_params import SamplingParams
+
+PARTLY_FAILED = 1
+
+
+@with_derived_options
+def generate(
+    config: EngineConfig,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The text to go on from; - reads stdin.")] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat/--raw", help="Put the prompt through the chat template, or give it as it is.")
+    ] = False,
+    input_: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            help="A batch file: on each line a JSON object with prompt (text or token ids) or messages, and if you like "
+            "id and sampling parameters by name.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where the results of --input go. Run again after a stop, it goes on from there."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start --output anew.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    *,
+    sampling: SamplingParams,
+) -> None:
+    """Complete one prompt, or every line of a batch file.
+
+    Exit code 0: done; 1: some lines of the batch failed; 2: refused.
+    """
+    if input_ is None and prompt is not None:
+        if output is not None or overwrite:
+            raise PagodaError("--output and --overwrite belong to --input; a single prompt's text goes to stdout")
+        _complete(config, sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt, chat, json_, sampling)
+    elif input_ is not None and prompt is None:
+        if output is None:
+            raise PagodaError("--input needs --output, the file that the results go to")
+        if chat:
+            raise PagodaError("--chat belongs to --prompt; in a batch file a line with messages is a chat")
+        _batch(config, input_, output, overwrite, json_, sampling)
+    else:
+        raise PagodaError("give either --prompt TEXT (or - for stdin), or --input FILE with --output FILE")
+
+
+def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampling: SamplingParams) -> None:
+    from pagoda.cli.results import result_json
+    from pagoda.llm import LLM
+
+    if not json_ and (sampling.logprobs is not None or sampling.prompt_logprobs is not None):
+        raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
+    with LLM(**dataclasses.asdict(config)) as llm:
+        handle = llm.submit([{"role": "user", "content": prompt}] if chat else prompt, sampling)
+        if not json_ and sampling.n == 1:
+            for delta in handle:
+                write(delta.text)
+        result = handle.result()
+        if result.error is not None:
+            raise result.error
+    if json_:
+        print_json(result_json(result))
+    elif sampling.n == 1:
+        write("\n")
+    else:
+        for choice in result.outputs:
+            write(f"--- {choice.index + 1} of {sampling.n} ---\n{choice.text}\n")
+
+
+def _batch(
+    config: EngineConfig, source: Path, target: Path, overwrite: bool, json_: bool, sampling: SamplingParams
+) -> None:
+    from pagoda.cli.batch import fingerprint, run_batch
+    from pagoda.cli.batch_input import summarize
+    from pagoda.cli.batch_output import BatchOutput
+    from pagoda.llm import LLM
+
+    if target.exists() and source.exists() and target.samefile(source):
+        raise PagodaError(f"--output: {target} is the input itself")
+    with TerminalProgress() as bars:
+        summary = summarize(source, bars)
+    # One display at a time: loading the model shows bars of its own.
+    with BatchOutput(target, fingerprint(summary, config, sampling), overwrite) as output:
+        if output.num_done:
+            note(f"{target} has {output.num_done:,} lines already; going on from there")
+        try:
+            with LLM(**dataclasses.asdict(config)) as llm, TerminalProgress() as bars:
+                run_batch(llm, source, summary.num_lines, output, sampling, bars)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"stopped after {output.num_done:,} of {summary.num_lines:,} lines; the same command goes on from there"
+            ) from None
+    if json_:
+        print_json({"output": str(target), "lines": output.num_done, "failed": output.num_failed})
+    else:
+        note(f"{output.num_done:,} lines done, {output.num_failed:,} of them failed; results in {target}")
+    if output.num_failed:
+        raise typer.Exit(PARTLY_FAILED)

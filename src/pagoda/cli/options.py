@@ -1,0 +1,138 @@
+"""The options of the command line, derived from `EngineConfig`'s knobs and `SamplingParams`' fields.
+
+A new knob or field appears here by itself, with its type, default, help and range.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from pagoda.config import EngineConfig, Knob, default_of, knobs
+from pagoda.errors import InvalidValueError
+from pagoda.sampling_params import SamplingParams
+
+
+def with_derived_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command one option per field instead of its parameters annotated `EngineConfig` and `SamplingParams`.
+
+    The command gets the finished objects. `EngineConfig.model` becomes the optional argument MODEL. A value out of its
+    range is an `InvalidValueError` that names the option.
+    """
+    parameters: list[inspect.Parameter] = []
+    sources: dict[str, _Source] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if parameter.annotation in (EngineConfig, SamplingParams):
+            source = _config_source() if parameter.annotation is EngineConfig else _sampling_source()
+            sources[parameter.name] = source
+            parameters += source.parameters
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def run(**values: Any) -> None:
+        built = {name: source.build(values) for name, source in sources.items()}
+        command(**values, **built)
+
+    functools.update_wrapper(run, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    del run.__wrapped__  # type: ignore[attr-defined]  # typer would read the original's annotations through it
+    run.__annotations__ = {}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def option_name(field: str) -> str:
+    """How the command line spells a field: `top_k` → `--top-k`, `stop[0]` → `--stop[0]`, `model` → `MODEL`."""
+    return "MODEL" if field == "model" else "--" + field.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a group of options comes from: `kind` is made from the values of `parameters`, which `build` takes away."""
+
+    kind: type
+    parameters: list[inspect.Parameter]
+    json_fields: frozenset[str]
+
+    def build(self, values: dict[str, Any]) -> Any:
+        chosen = {parameter.name: values.pop(parameter.name) for parameter in self.parameters}
+        for name in self.json_fields:
+            chosen[name] = _json_object(name, chosen[name])
+        # Typer gives an empty list for a repeated option that was not used.
+        given = {name: value for name, value in chosen.items() if value is not None and value != []}
+        try:
+            return self.kind(**given)
+        except InvalidValueError as error:
+            raise InvalidValueError(option_name(error.field), error.value, error.limit) from None
+
+
+def _config_source() -> _Source:
+    parameters = []
+    for name, (kind, knob, optional) in knobs().items():
+        annotation = kind | None if optional else kind
+        text = knob.help + _range(knob)
+        if name == "model":
+            info: Any = typer.Argument(metavar="[MODEL]", help=text)
+        else:
+            metavar = "|".join(knob.choices) if knob.choices else None
+            info = typer.Option(*_spellings(name, kind), metavar=metavar, help=text)
+        parameters.append(_parameter(name, Annotated[annotation, info], default_of(name)))
+    return _Source(EngineConfig, parameters, frozenset())
+
+
+def _sampling_source() -> _Source:
+    hints = get_type_hints(SamplingParams)
+    texts = dict(re.findall(r"^ +(\w+) {2,}(\S.*)$", SamplingParams.__doc__ or "", re.MULTILINE))
+    parameters, json_fields = [], set()
+    for field in fields(SamplingParams):
+        kind = next(option for option in (*_alternatives(hints[field.name]),) if option is not NoneType)
+        metavar, default = None, None if field.default is MISSING else field.default
+        if get_origin(kind) is tuple:
+            annotation, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+        elif get_origin(kind) is Mapping:
+            annotation, metavar = str | None, "JSON"  # type: ignore[assignment]
+            json_fields.add(field.name)
+        else:
+            annotation = kind if kind is bool else kind | None
+        info = typer.Option(*_spellings(field.name, kind), metavar=metavar, help=texts.get(field.name, ""))
+        parameters.append(_parameter(field.name, Annotated[annotation, info], default))
+    return _Source(SamplingParams, parameters, frozenset(json_fields))
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """`float | None` → (float, NoneType); a type that is no union → itself."""
+    return (hint,) if get_origin(hint) in (tuple, Mapping) else get_args(hint) or (hint,)
+
+
+def _spellings(name: str, kind: type) -> tuple[str, ...]:
+    spelling = option_name(name)
+    return (f"{spelling}/--no-{spelling[2:]}",) if kind is bool else (spelling,)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _range(knob: Knob) -> str:
+    if knob.minimum is not None and knob.maximum is not None:
+        return f" From {knob.minimum:,} to {knob.maximum:,}."
+    return f" At least {knob.minimum:,}." if knob.minimum is not None else ""
+
+
+def _json_object(field: str, text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidValueError(option_name(field), text, 'a JSON object such as {"42": -5}')
+    return value
