@@ -1,0 +1,110 @@
+"""SamplingBatch: the sampling of one step as arrays, prepared in numpy once for every kind of device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pagoda.sampling.random import uniforms
+from pagoda.sampling.state import SamplingState
+
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Single logits to change: values [E] for the tokens ids [E] of the rows [E]. No (row, id) occurs twice."""
+
+    rows: Int64
+    ids: Int64
+    values: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """R rows of logits, and how the next token of each is chosen.
+
+    Edits come first, in this order: repetition penalty (`repetition`), presence and frequency penalty (`subtract`),
+    logit_bias (`add`), tokens that cannot be chosen (`bar`, its values -inf). None: no row has any.
+    random_rows [K]  the rows that choose at random, ascending; the others take the most likely token
+    temperature, top_k, top_p, min_p, uniforms [K]  of those rows
+    logprobs [R]     how many alternatives each row reports, -1 for none at all
+    """
+
+    num_rows: int
+    repetition: Edits | None
+    subtract: Edits | None
+    add: Edits | None
+    bar: Edits | None
+    random_rows: Int64
+    temperature: Float64
+    top_k: Int64
+    top_p: Float64
+    min_p: Float64
+    uniforms: Float64
+    logprobs: Int64
+
+    @classmethod
+    def of(cls, states: Sequence[SamplingState]) -> SamplingBatch:
+        """For the requests whose logits are the rows, in this order."""
+        chance = [(row, state) for row, state in enumerate(states) if not state.is_greedy]
+        params = [state.params for _, state in chance]
+        asked = (state.params.logprobs for state in states)
+        return cls(
+            num_rows=len(states),
+            repetition=_repetition(states),
+            subtract=_subtract(states),
+            add=_edits((row, state.biased, state.bias) for row, state in enumerate(states) if len(state.biased)),
+            bar=_edits(
+                (row, state.barred, np.full(len(state.barred), -np.inf))
+                for row, state in enumerate(states)
+                if state.bars_end
+            ),
+            random_rows=np.array([row for row, _ in chance], np.int64),
+            temperature=np.array([each.temperature for each in params], np.float64),
+            top_k=np.array([each.top_k for each in params], np.int64),
+            top_p=np.array([each.top_p for each in params], np.float64),
+            min_p=np.array([each.min_p for each in params], np.float64),
+            uniforms=uniforms(
+                np.array([state.seed for _, state in chance], np.int64),
+                np.array([state.choice for _, state in chance], np.int64),
+                np.array([state.num_output for _, state in chance], np.int64),
+            ),
+            logprobs=np.array([-1 if count is None else count for count in asked], np.int64),
+        )
+
+    @property
+    def has_edits(self) -> bool:
+        return any(edits is not None for edits in (self.repetition, self.subtract, self.add, self.bar))
+
+
+def _repetition(states: Sequence[SamplingState]) -> Edits | None:
+    return _edits(
+        (row, state.seen.ids, np.full(len(state.seen.ids), state.params.repetition_penalty))
+        for row, state in enumerate(states)
+        if state.seen is not None
+    )
+
+
+def _subtract(states: Sequence[SamplingState]) -> Edits | None:
+    return _edits(
+        (row, state.output.ids, state.params.presence_penalty + state.params.frequency_penalty * state.output.counts)
+        for row, state in enumerate(states)
+        if state.output is not None
+    )
+
+
+def _edits(parts: Iterable[tuple[int, Int64, npt.NDArray[np.floating]]]) -> Edits | None:
+    kept = [part for part in parts if len(part[1])]
+    if not kept:
+        return None
+    return Edits(
+        rows=np.repeat(np.array([row for row, _, _ in kept], np.int64), [len(ids) for _, ids, _ in kept]),
+        ids=np.concatenate([ids for _, ids, _ in kept]),
+        values=np.concatenate([values for _, _, values in kept]).astype(np.float32),
+    )
