@@ -23,6 +23,8 @@ class Request:
     sampling.stop_token_ids (empty with ignore_eos).
     num_computed_tokens: positions whose K and V are in the cache, or will be when the steps in flight are done.
     num_pending: tokens sampled by steps in flight, not known here yet.
+    num_prompt_logprobs: positions 1 … num_prompt_logprobs have had their prompt log-probabilities sent.
+    order: the policy's sort key, then the number of its arrival. No two requests have the same.
     """
 
     key: RequestKey
@@ -37,6 +39,8 @@ class Request:
     num_computed_tokens: int = 0
     num_pending: int = 0
     num_preemptions: int = 0
+    num_prompt_logprobs: int = 0
+    order: tuple[float, ...] = ()
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -51,3 +55,16 @@ class Request:
     def max_num_tokens(self) -> int:
         """The longest this request can become, in tokens."""
         return self.num_prompt_tokens + (self.sampling.max_tokens or 0)
+
+    @property
+    def max_num_positions(self) -> int:
+        """The most positions it can ever have in the cache: the last token it may generate need not be computed."""
+        return len(self.prompt_token_ids) + max((self.sampling.max_tokens or 0) - 1, 0)
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Positions to compute before anything new is known: 1 in decode, 0 when all it may generate is under way."""
+        known = len(self.output_token_ids) + self.num_pending
+        if known and known >= (self.sampling.max_tokens or 0):
+            return 0
+        return len(self.prompt_token_ids) + known - self.num_computed_tokens

@@ -1,0 +1,333 @@
+"""Scheduler: decides, step by step, which request computes which positions, and turns results into events."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from pagoda.config import EngineConfig
+from pagoda.core.invariants import InvariantError
+from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.policies import Policy
+from pagoda.core.request import Request, Status
+from pagoda.core.results import apply_result
+from pagoda.core.step import NewRequest, RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
+from pagoda.core.waiting_queue import WaitingQueue
+from pagoda.errors import DoesNotFitError, InvalidValueError
+
+_ORDER = attrgetter("order")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What of `EngineConfig` the scheduler goes by.
+
+    prefill_chunk: most tokens of one prompt in a step while others wait, or run with a prompt of their own.
+    watermark: share of the KV blocks that admission leaves free, or one block per running request if that is more.
+    """
+
+    max_num_seqs: int
+    max_batched_tokens: int
+    prefill_chunk: int
+    watermark: float = 0.01
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> SchedulerConfig:
+        return cls(config.max_num_seqs, config.max_batched_tokens, config.prefill_chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """`victim` gave up its blocks, with `lost_tokens` computed positions, for want of a block for `on_behalf_of`."""
+
+    victim: RequestKey
+    lost_tokens: int
+    on_behalf_of: RequestKey
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A step on its way through the runner, and whose its rows are."""
+
+    step: SchedulerOutput
+    requests: tuple[Request, ...]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A step while it is put together. `budget`: tokens that may still be added to it."""
+
+    budget: int
+    prompts: int = 0
+    rows: list[ScheduledRow] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    new: list[NewRequest] = field(default_factory=list)
+
+
+class Scheduler:
+    """`schedule` → (a runner executes) → `update`. `schedule` may be called again before the update of the step before.
+
+    Each running request computes at least one position a step as long as it has any to compute: as many run as the
+    budget has tokens, at most. Waiting ones enter in the policy's order; where the first of them does not fit, nobody
+    behind it overtakes it, so that every wait is bounded.
+
+    The attributes are for looking at. `running` is in the policy's order. `preemptions` are those that led to the step
+    scheduled last.
+    """
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: Policy) -> None:
+        self.config = config
+        self.kv = kv
+        self.policy = policy
+        self.max_running = min(config.max_num_seqs, config.max_batched_tokens)
+        self.requests: dict[str, dict[int, Request]] = {}
+        self.running: list[Request] = []
+        self.waiting = WaitingQueue()
+        self.in_flight: deque[InFlight] = deque()
+        self.preemptions: tuple[Preemption, ...] = ()
+        self.num_preemptions = 0
+        self._new_preemptions: list[Preemption] = []
+        self._dropped: list[RequestKey] = []
+        self._num_added = 0
+        self._num_steps = 0
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self.requests)
+
+    @property
+    def num_running(self) -> int:
+        return len(self.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
+
+    def add(self, request: Request) -> None:
+        """Queue a new request.
+
+        Raises `InvalidValueError` for an empty prompt, an unset max_tokens, or a key that is under way already, and
+        `DoesNotFitError` when the KV cache could not hold the request even if nothing else ran.
+        """
+        request_id, choice = request.key
+        if not request.prompt_token_ids:
+            raise InvalidValueError("prompt", request.prompt_token_ids, "at least one token long")
+        if request.sampling.max_tokens is None:
+            raise InvalidValueError("max_tokens", None, "set by now")
+        if choice in self.requests.get(request_id, ()):
+            raise InvalidValueError("request_id", request_id, "one that is not under way already")
+        needed = self.kv.blocks_for(request.max_num_positions)
+        if needed > self.kv.num_blocks:
+            raise DoesNotFitError(
+                f"request {request_id!r}: {request.num_prompt_tokens:,} prompt tokens and max_tokens "
+                f"{request.sampling.max_tokens:,} need {needed:,} KV blocks of {self.kv.block_size} tokens, but there are "
+                f"{self.kv.num_blocks:,}; shorten the prompt, lower max_tokens, or give the KV cache more memory"
+            )
+        request.order = (*self.policy.sort_key(request), self._num_added)
+        self._num_added += 1
+        self.requests.setdefault(request_id, {})[choice] = request
+        self.waiting.push(request)
+
+    def schedule(self) -> SchedulerOutput:
+        """The next step. Without rows when nothing can be computed before results in flight are known, or at all.
+
+        A step without rows is not to be executed: it has no number of its own, and there is no `update` for it.
+        """
+        plan = _Plan(self.config.max_batched_tokens)
+        if not self._continue_running(plan):
+            self._admit_waiting(plan)
+        if not plan.rows:
+            return SchedulerOutput(self._num_steps, (), (), ())
+        step = SchedulerOutput(self._num_steps, tuple(self._dropped), tuple(plan.new), tuple(plan.rows))
+        self._num_steps += 1
+        self._dropped.clear()
+        self.preemptions = tuple(self._new_preemptions)
+        self._new_preemptions.clear()
+        self.in_flight.append(InFlight(step, tuple(plan.requests)))
+        return step
+
+    def update(self, output: RunnerOutput) -> list[TokenEvent]:
+        """Take in the results of the oldest step in flight. What a request that has ended meanwhile got is dropped.
+
+        Raises `InvariantError`, with nothing changed, when the results are not that step's.
+        """
+        flight = self._landed(output)
+        events: list[TokenEvent] = []
+        for request, row, result in zip(flight.requests, flight.step.rows, output.rows, strict=True):
+            if row.samples:
+                request.num_pending -= 1
+            if request.status is Status.FINISHED:
+                continue
+            event = apply_result(request, row, result)
+            if event is not None:
+                events.append(event)
+                if event.finish_reason is not None:
+                    self._end(request)
+        return events
+
+    def abort(self, request_id: str, choice: int | None = None) -> list[TokenEvent]:
+        """End every choice of a request, or just one; their blocks are free at once. What is not under way is ignored."""
+        choices = list(self.requests.get(request_id, ())) if choice is None else [choice]
+        return [event for number in choices for event in self.finish(RequestKey(request_id, number), "abort")]
+
+    def abort_all(self) -> list[TokenEvent]:
+        """End every request. Steps in flight are still to be taken in by `update`."""
+        return [event for request_id in list(self.requests) for event in self.abort(request_id)]
+
+    def finish(self, key: RequestKey, finish_reason: str, error: str | None = None) -> list[TokenEvent]:
+        """End one choice from outside, for a reason the scheduler does not know of. What is not under way is ignored."""
+        request = self.requests.get(key.request_id, {}).get(key.choice)
+        if request is None:
+            return []
+        self._end(request)
+        return [TokenEvent(key, len(request.output_token_ids), finish_reason=finish_reason, error=error)]
+
+    def fail_step(self, step: SchedulerOutput, error: str) -> list[TokenEvent]:
+        """A step in flight failed as a whole: end the requests that have a row in it. There is no `update` for it then."""
+        flight = next((flight for flight in self.in_flight if flight.step is step), None)
+        if flight is None:
+            raise InvariantError(f"step {step.step} failed, but it is not in flight")
+        self.in_flight.remove(flight)
+        failed = [request for request in flight.requests if request.status is not Status.FINISHED]
+        events = [event for request in failed for event in self.finish(request.key, "error", error)]
+        # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
+        self._dropped += [key for key in step.dropped if key not in self.kv.tables and key not in self._dropped]
+        return events
+
+    def _continue_running(self, plan: _Plan) -> bool:
+        """Rows for running requests, in the policy's order. Returns whether anybody had to be preempted."""
+        behind = prompts_behind = 0
+        for request in self.running:
+            todo = request.num_uncomputed_tokens
+            behind += todo > 0
+            prompts_behind += todo > 1
+        head_fits = self._next_waiting() is not None
+        capped = prompts_behind > 1 or len(self.waiting) > 0
+        preempted = False
+        index = 0
+        while index < len(self.running):
+            request = self.running[index]
+            todo = request.num_uncomputed_tokens
+            if todo <= 0:
+                index += 1
+                continue
+            behind -= 1
+            count = 1
+            if todo > 1:
+                prompts_behind -= 1
+                # One token is kept for each running request behind, so that none of them stands still.
+                count = self._share(todo, plan.budget - behind, capped, prompts_behind > 0 or head_fits)
+            blocks = self.kv.allocate(request.key, request.num_computed_tokens + count)
+            while blocks is None:
+                preempted = True
+                if self._preempt(self.running[index:], request) is request:
+                    break
+                blocks = self.kv.allocate(request.key, request.num_computed_tokens + count)
+            else:
+                self._add_row(plan, request, count, todo, blocks)
+                index += 1
+        return preempted
+
+    def _admit_waiting(self, plan: _Plan) -> None:
+        while plan.budget > 0 and (request := self._next_waiting()) is not None:
+            self.waiting.pop()
+            todo = request.num_uncomputed_tokens
+            others = len(self.waiting) > 0
+            count = self._share(
+                todo, plan.budget, others or plan.prompts > 0, others and len(self.running) + 1 < self.max_running
+            )
+            blocks = self.kv.allocate(request.key, _positions_at_admission(request))
+            if blocks is None:
+                raise InvariantError(f"{request.key} was to be admitted, but its blocks are not there")
+            request.status = Status.RUNNING
+            insort(self.running, request, key=_ORDER)
+            plan.new.append(_new_request(request))
+            self._add_row(plan, request, count, todo, blocks)
+
+    def _share(self, todo: int, available: int, capped: bool, others_behind: bool) -> int:
+        """How many of a prompt's `todo` tokens go into this step.
+
+        While others need prefill as well, at most the chunk, and at most half of what is available if there are others
+        behind, whatever the chunk: so the short prompt behind a few long ones gets in at once.
+        """
+        if others_behind:
+            available = max(1, available // 2)
+        return min(todo, available, self.config.prefill_chunk) if capped else min(todo, available)
+
+    def _next_waiting(self) -> Request | None:
+        """The first of the queue, if it can enter now."""
+        request = self.waiting.peek()
+        # Preempted with a token in flight: it comes back when the token is known.
+        if request is None or request.num_pending or len(self.running) >= self.max_running:
+            return None
+        needed = self.kv.blocks_for(_positions_at_admission(request))
+        if self.running:
+            needed += max(int(self.kv.num_blocks * self.config.watermark), len(self.running))
+        return request if needed <= self.kv.num_free_blocks else None
+
+    def _add_row(self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...]) -> None:
+        samples = count == todo and request.sampling.max_tokens != 0
+        plan.rows.append(ScheduledRow(request.key, request.num_computed_tokens, count, blocks, samples))
+        plan.requests.append(request)
+        plan.budget -= count
+        plan.prompts += todo > 1
+        request.num_computed_tokens += count
+        request.num_pending += samples
+
+    def _preempt(self, candidates: Sequence[Request], on_behalf_of: Request) -> Request:
+        """Send one of the candidates (those without a row in this step yet) back to the queue, without its blocks."""
+        victim = self.policy.pick_victim(candidates)
+        self._new_preemptions.append(Preemption(victim.key, victim.num_computed_tokens, on_behalf_of.key))
+        self.num_preemptions += 1
+        self._leave_batch(victim)
+        victim.num_computed_tokens = 0
+        victim.num_preemptions += 1
+        victim.status = Status.WAITING
+        self.waiting.push(victim)
+        return victim
+
+    def _end(self, request: Request) -> None:
+        was_running = request.status is Status.RUNNING
+        request.status = Status.FINISHED
+        if was_running:
+            # Steps in flight may still write to these blocks; whoever gets them next zeroes them in a later step.
+            self._leave_batch(request)
+        else:
+            self.waiting.forget(request)
+        choices = self.requests[request.key.request_id]
+        del choices[request.key.choice]
+        if not choices:
+            del self.requests[request.key.request_id]
+
+    def _leave_batch(self, request: Request) -> None:
+        del self.running[bisect_left(self.running, request.order, key=_ORDER)]
+        self.kv.free(request.key)
+        self._dropped.append(request.key)
+
+    def _landed(self, output: RunnerOutput) -> InFlight:
+        """Take the oldest step out of the air, once it is sure that `output` is its result."""
+        flight = self.in_flight[0] if self.in_flight else None
+        if flight is None or flight.step.step != output.step:
+            raise InvariantError(f"results of step {output.step} came, but {flight and flight.step.step} was next")
+        if [row.key for row in flight.step.rows] != [result.key for result in output.rows]:
+            raise InvariantError(f"the results of step {output.step} are not those of its rows, in their order")
+        for row, result in zip(flight.step.rows, output.rows, strict=True):
+            if row.samples and result.token_id is None and result.error is None:
+                raise InvariantError(f"step {output.step} has neither a token nor an error for {row.key}")
+        return self.in_flight.popleft()
+
+
+def _positions_at_admission(request: Request) -> int:
+    """What admission allocates: its tokens so far and room for the next one, if there can be one."""
+    return min(request.num_tokens + 1, request.max_num_positions)
+
+
+def _new_request(request: Request) -> NewRequest:
+    output = request.output_token_ids
+    token_ids = (*request.prompt_token_ids, *output) if output else request.prompt_token_ids
+    return NewRequest(
+        request.key, token_ids, request.num_prompt_tokens, request.sampling, request.seed, request.end_token_ids
+    )
