@@ -60,3 +60,14 @@ def tensor_bytes(shape: Sequence[int], format_name: str) -> int:
     if last % kind.block_elements:
         raise ValueError(f"rows of {last} elements are not whole {kind.name} blocks of {kind.block_elements}")
     return math.prod(shape) // kind.block_elements * kind.block_bytes
+
+
+# The number formats a model can be computed in, by the names of `EngineConfig.dtype`.
+DENSE_FORMATS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of a compute dtype ("float32", …). Raises `UnsupportedModelError` for another name."""
+    if dtype not in DENSE_FORMATS:
+        raise UnsupportedModelError("dtype", dtype, DENSE_FORMATS)
+    return FORMATS[DENSE_FORMATS[dtype]].block_bytes

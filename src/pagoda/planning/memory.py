@@ -1,0 +1,270 @@
+"""The memory formula: planning, admission and the runner's allocation all call these functions.
+
+Everything is exact integer arithmetic over a `ModelSpec`; sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pagoda.config import EngineConfig
+from pagoda.errors import DoesNotFitError, InvalidValueError
+from pagoda.planning.formats import DENSE_FORMATS, tensor_bytes
+from pagoda.planning.ledger import LedgerEntry, MemoryPlan, binary_size
+from pagoda.planning.model_spec import ModelSpec, WeightSpec
+from pagoda.planning.workspace import activation_bytes
+
+FormatOf = str | Mapping[str, str] | Callable[[WeightSpec], str]
+
+# A fitted context shorter than this is refused instead: nobody who left max_model_len open wants it.
+LEAST_DEFAULT_CONTEXT = 256
+
+# Steps of fewer tokens than this are not advised: prefill would read all weights for next to nothing.
+LEAST_ADVISED_STEP = 64
+
+# A remedy prefers to leave the process this share of what it may use; only if nothing else helps it takes it all.
+COMFORTABLE_FRACTION = 0.9
+
+
+def kv_bytes_per_token(spec: ModelSpec, element_bytes: int) -> int:
+    """Bytes of K and V of one token: the sum over layers of 2 × kv_heads × head_dim × element_bytes.
+
+    A layer with a window keeps all its tokens too: its blocks are those of every other layer.
+    """
+    return sum(2 * layer.attention.num_kv_heads * layer.attention.head_dim * element_bytes for layer in spec.layers)
+
+
+def kv_block_bytes(spec: ModelSpec, block_size: int, element_bytes: int) -> int:
+    """Bytes of one KV block of block_size tokens, over all layers."""
+    return block_size * kv_bytes_per_token(spec, element_bytes)
+
+
+def num_blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that hold num_tokens tokens."""
+    return -(-num_tokens // block_size)
+
+
+def weight_bytes(spec: ModelSpec, format_of: FormatOf) -> int:
+    """Bytes of all weights, tied ones once.
+
+    format_of: one dtype or format for all ("bfloat16", "Q8_0"), or each weight's by its canonical name (a mapping) or
+    from its `WeightSpec` (a function). The torch reference holds every weight in the compute dtype.
+    Raises KeyError for a name the mapping lacks, `UnsupportedModelError` for an unknown format, ValueError for a row
+    that is not whole blocks.
+    """
+    return sum(tensor_bytes(weight.shape, format_name(format_of, weight)) for weight in spec.weights)
+
+
+def format_name(format_of: FormatOf, weight: WeightSpec) -> str:
+    """The format of one weight under any of the three kinds of `format_of`."""
+    if isinstance(format_of, str):
+        name = format_of
+    elif isinstance(format_of, Mapping):
+        name = format_of[weight.name]
+    else:
+        name = format_of(weight)
+    return DENSE_FORMATS.get(name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a model and its limits ask of memory. `max_model_len` and `num_kv_blocks`: None where they are to be fitted."""
+
+    spec: ModelSpec
+    element_bytes: int
+    weight_bytes: int
+    block_size: int
+    max_num_seqs: int
+    max_batched_tokens: int
+    max_model_len: int | None
+    num_kv_blocks: int | None
+
+    def model_len(self, num_blocks: int) -> int:
+        """The longest sequence with so many blocks, in tokens."""
+        return self.max_model_len or min(self.spec.context_length, num_blocks * self.block_size)
+
+    def workspace(self, num_blocks: int) -> int:
+        return activation_bytes(
+            self.spec,
+            max_batched_tokens=self.max_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_model_len=self.model_len(num_blocks),
+            element_bytes=self.element_bytes,
+        )
+
+    def total(self, num_blocks: int) -> int:
+        """Bytes needed with so many blocks. It strictly grows with them, so there is one answer to "how many fit"."""
+        cache = num_blocks * kv_block_bytes(self.spec, self.block_size, self.element_bytes)
+        return self.weight_bytes + self.workspace(num_blocks) + cache
+
+    @property
+    def least_blocks(self) -> int:
+        """Fewer than this are refused: one sequence of the longest length allowed must fit."""
+        context = self.max_model_len or min(self.spec.context_length, LEAST_DEFAULT_CONTEXT)
+        return self.num_kv_blocks or num_blocks_for(context, self.block_size)
+
+    @property
+    def most_blocks(self) -> int:
+        """More than this could never be used: every sequence at the longest length."""
+        context = self.max_model_len or self.spec.context_length
+        return self.num_kv_blocks or self.max_num_seqs * num_blocks_for(context, self.block_size)
+
+    def fits(self, budget_bytes: int) -> bool:
+        return self.total(self.least_blocks) <= budget_bytes
+
+    def solve(self, budget_bytes: int) -> int:
+        """The most blocks, up to `most_blocks`, whose total is within the budget; `least_blocks` must fit."""
+        return _largest(lambda blocks: self.total(blocks) <= budget_bytes, self.least_blocks, self.most_blocks)
+
+
+def plan_memory(
+    spec: ModelSpec,
+    config: EngineConfig,
+    *,
+    element_bytes: int,
+    usable_bytes: int,
+    held_weight_bytes: int | None = None,
+) -> MemoryPlan:
+    """How the usable memory is divided, before anything is loaded.
+
+    usable_bytes: what this process may use (or what is free on the GPU); `config.memory_fraction` of it is the budget.
+    element_bytes: of the compute dtype, in which weights, activations and KV cache are held.
+    held_weight_bytes: where weights are held otherwise.
+
+    Raises `InvalidValueError` if max_model_len exceeds the model's context length or what num_kv_blocks hold, and
+    `DoesNotFitError`, with the figures and the one setting that fixes it, if the budget is too small.
+    """
+    _check_limits(spec, config)
+    demand = Demand(
+        spec=spec,
+        element_bytes=element_bytes,
+        weight_bytes=held_weight_bytes if held_weight_bytes is not None else spec.num_parameters * element_bytes,
+        block_size=config.block_size,
+        max_num_seqs=config.max_num_seqs,
+        max_batched_tokens=config.max_batched_tokens,
+        max_model_len=config.max_model_len,
+        num_kv_blocks=config.num_kv_blocks,
+    )
+    budget = budget_bytes(usable_bytes, config.memory_fraction)
+    if not demand.fits(budget):
+        raise DoesNotFitError(_refusal(demand, usable_bytes, config.memory_fraction))
+    num_blocks = demand.solve(budget)
+    return _plan(demand, num_blocks, usable_bytes, config.memory_fraction)
+
+
+def budget_bytes(usable_bytes: int, memory_fraction: float) -> int:
+    """The share of usable memory that weights, workspace and KV cache may take."""
+    return int(usable_bytes * memory_fraction)
+
+
+def _plan(demand: Demand, num_blocks: int, usable_bytes: int, memory_fraction: float) -> MemoryPlan:
+    budget = budget_bytes(usable_bytes, memory_fraction)
+    block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.element_bytes)
+    workspace = demand.workspace(num_blocks)
+    cache = num_blocks * block_bytes
+    max_model_len = demand.model_len(num_blocks)
+    cached = f"{num_blocks:,} blocks of {demand.block_size} tokens, {block_bytes:,} B each"
+    step = f"for up to {demand.max_batched_tokens:,} tokens a step, max_num_seqs {demand.max_num_seqs:,}"
+    left = "less than a block" if num_blocks < demand.most_blocks else "more blocks could never be used"
+    entries = (
+        LedgerEntry("not used", usable_bytes - budget, f"memory_fraction is {memory_fraction:g}"),
+        LedgerEntry("weights", demand.weight_bytes, f"{demand.spec.num_parameters:,} parameters"),
+        LedgerEntry("workspace", workspace, step),
+        LedgerEntry("KV cache", cache, cached),
+        LedgerEntry("left", budget - demand.weight_bytes - workspace - cache, left),
+    )
+    return MemoryPlan(
+        entries=entries,
+        usable_bytes=usable_bytes,
+        budget_bytes=budget,
+        memory_fraction=memory_fraction,
+        weight_bytes=demand.weight_bytes,
+        workspace_bytes=workspace,
+        block_size=demand.block_size,
+        block_bytes=block_bytes,
+        num_blocks=num_blocks,
+        max_model_len=max_model_len,
+        max_num_seqs=demand.max_num_seqs,
+        max_batched_tokens=demand.max_batched_tokens,
+    )
+
+
+def _check_limits(spec: ModelSpec, config: EngineConfig) -> None:
+    asked, blocks = config.max_model_len, config.num_kv_blocks
+    if asked is None:
+        return
+    if asked > spec.context_length:
+        limit = f"at most {spec.context_length:,}, the context length the model was made for"
+        raise InvalidValueError("max_model_len", asked, limit)
+    if blocks is not None and blocks * config.block_size < asked:
+        held = (
+            f"at most {blocks * config.block_size:,}, what num_kv_blocks {blocks:,} of {config.block_size} tokens hold"
+        )
+        remedy = f"or num_kv_blocks at least {num_blocks_for(asked, config.block_size):,}"
+        raise InvalidValueError("max_model_len", asked, f"{held}, {remedy}")
+
+
+def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
+    """One sentence: what is needed, what there is, and the one setting that fixes it."""
+    blocks = demand.least_blocks
+    cache = blocks * kv_block_bytes(demand.spec, demand.block_size, demand.element_bytes)
+    needed, budget = demand.total(blocks), budget_bytes(usable_bytes, memory_fraction)
+    remedy = next(_remedies(demand, usable_bytes, budget), None)
+    advice = (
+        f"set {remedy[0]} to {remedy[1]}"
+        if remedy
+        else f"no one setting changes that; a smaller model would, or {binary_size(int(needed / memory_fraction))} usable"
+    )
+    return (
+        f"the model does not fit: weights {binary_size(demand.weight_bytes)}, "
+        f"workspace {binary_size(demand.workspace(blocks))} and a KV cache for {blocks * demand.block_size:,} tokens "
+        f"({blocks:,} blocks) {binary_size(cache)} need {needed:,} B, but memory_fraction {memory_fraction:g} of "
+        f"{usable_bytes:,} B usable is {budget:,} B; {advice}"
+    )
+
+
+def _remedies(demand: Demand, usable_bytes: int, budget: int) -> Iterator[tuple[str, str]]:
+    """Settings that would make it fit, each alone, best first: (name, value). Each was tried before it is named."""
+    fraction = _least_fraction(demand.total(demand.least_blocks), usable_bytes)
+    if fraction is not None and fraction <= COMFORTABLE_FRACTION:
+        yield "memory_fraction", f"{fraction:g}"
+    if demand.num_kv_blocks is not None:
+        least = num_blocks_for(demand.max_model_len or 1, demand.block_size)
+        yield from _lowered("num_kv_blocks", lambda value: replace(demand, num_kv_blocks=value), least, demand, budget)
+    if demand.max_model_len is not None:
+        least = min(demand.max_model_len, LEAST_DEFAULT_CONTEXT)
+        yield from _lowered("max_model_len", lambda value: replace(demand, max_model_len=value), least, demand, budget)
+    least = min(demand.max_batched_tokens, LEAST_ADVISED_STEP)
+    yield from _lowered(
+        "max_batched_tokens", lambda value: replace(demand, max_batched_tokens=value), least, demand, budget
+    )
+    yield from _lowered("max_num_seqs", lambda value: replace(demand, max_num_seqs=value), 1, demand, budget)
+    if demand.weight_bytes == 4 * demand.spec.num_parameters:
+        halved = replace(demand, element_bytes=2, weight_bytes=demand.weight_bytes // 2)
+        if halved.fits(budget):
+            yield "dtype", "bfloat16"
+    if fraction is not None:
+        yield "memory_fraction", f"{fraction:g}"
+
+
+def _lowered(
+    name: str, changed: Callable[[int], Demand], least: int, demand: Demand, budget: int
+) -> Iterator[tuple[str, str]]:
+    """The largest value of a setting, from `least` up to its present one, with which the demand fits; if any does."""
+    if changed(least).fits(budget):
+        yield name, str(_largest(lambda value: changed(value).fits(budget), least, getattr(demand, name)))
+
+
+def _least_fraction(needed: int, usable_bytes: int) -> float | None:
+    """The smallest memory_fraction of two decimals with which `needed` bytes fit; None if all of it is too little."""
+    hundredths = (value / 100 for value in range(1, 101))
+    return next((value for value in hundredths if budget_bytes(usable_bytes, value) >= needed), None)
+
+
+def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest value in [low, high] that fits, where all below it fit as well and `low` does."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
