@@ -23,8 +23,9 @@ def rope_and_store_kv(
 ) -> torch.Tensor:
     """See `Ops.rope_and_store_kv`."""
     spec, num_tokens = layer.spec, qkv.shape[0]
-    sizes = (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)
-    q, k, v = qkv.view(num_tokens, sum(sizes), spec.head_dim).split(sizes, dim=1)
+    heads = qkv.view(num_tokens, -1, spec.head_dim)
+    first_v = spec.num_heads + spec.num_kv_heads
+    q, k, v = heads[:, : spec.num_heads], heads[:, spec.num_heads : first_v], heads[:, first_v:]
     if layer.q_norm is not None:
         q = rms_norm(q, layer.q_norm.values, layer.norm_eps)
     if layer.k_norm is not None:
@@ -39,7 +40,9 @@ def rope_and_store_kv(
 def rotated(x: torch.Tensor, batch: TorchBatch, rope: RopeSpec) -> torch.Tensor:
     """x [T, heads, head_dim] with the first `rope.dim` elements of each head rotated, element i with i + dim / 2."""
     cosine, sine = batch.rotation(rope)
-    first, second, rest = x.float().split((rope.dim // 2, rope.dim // 2, x.shape[-1] - rope.dim), dim=-1)
+    half = rope.dim // 2
+    wide = x.float()
+    first, second, rest = wide[..., :half], wide[..., half : rope.dim], wide[..., rope.dim :]
     turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine, rest), dim=-1)
     return turned.to(x.dtype)
 
