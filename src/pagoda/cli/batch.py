@@ -47,7 +47,9 @@ def fingerprint(source: InputSummary, config: EngineConfig, defaults: SamplingPa
     return {"input": {"bytes": source.num_bytes, "sha256": source.sha256}, **settings, "sampling_params": sampling}
 
 
-def run_batch(llm: LLM, path: Path, num_lines: int, output: BatchOutput, defaults: SamplingParams, bars: Progress) -> None:
+def run_batch(
+    llm: LLM, path: Path, defaults: SamplingParams, output: BatchOutput, *, num_lines: int, bars: Progress
+) -> None:
     """Complete every line that `output` does not have yet. A line's own fault ends that line; the others go on.
 
     Raises `EngineClosedError` when the engine itself fails: the lines it took down are not written, but left for a resumption.

@@ -66,7 +66,9 @@ def read_lines(path: Path, defaults: SamplingParams) -> Iterator[BatchLine]:
             if len(raw) > MAX_LINE_BYTES:
                 while raw and not raw.endswith(b"\n"):
                     raw = file.readline(CHUNK)
-                yield BatchLine(number, error=InvalidValueError("line", "a longer one", f"at most {MAX_LINE_BYTES:,} B"))
+                yield BatchLine(
+                    number, error=InvalidValueError("line", "a longer one", f"at most {MAX_LINE_BYTES:,} B")
+                )
                 continue
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark, as some editors write it

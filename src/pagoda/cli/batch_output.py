@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -81,7 +80,9 @@ class BatchOutput:
             except (OSError, ValueError):
                 raise PagodaError(f"{self.path} exists, and {meta.name} does not say what made it; {remedy}") from None
             keys = sorted(fingerprint.keys() | (earlier.keys() if isinstance(earlier, dict) else set()))
-            differing = [key for key in keys if not isinstance(earlier, dict) or earlier.get(key) != fingerprint.get(key)]
+            differing = [
+                key for key in keys if not isinstance(earlier, dict) or earlier.get(key) != fingerprint.get(key)
+            ]
             if differing:
                 raise PagodaError(f"{self.path} was made with another {', '.join(differing)}; {remedy}")
         else:
@@ -92,7 +93,8 @@ class BatchOutput:
 
     def _read_done(self, bars: TerminalProgress) -> None:
         end, size = 0, os.fstat(self._file.fileno()).st_size
-        for number, raw in enumerate(self._lines(), start=1):
+        self._file.seek(0)
+        for number, raw in enumerate(self._file, start=1):
             if not raw.endswith(b"\n"):
                 break
             try:
@@ -107,10 +109,6 @@ class BatchOutput:
             if number % 1000 == 0:
                 bars("Reading what is done", end, size)
         self._file.truncate(end)
-
-    def _lines(self) -> Iterator[bytes]:
-        self._file.seek(0)
-        yield from self._file
 
     def _count(self, line: int, failed: bool) -> None:
         if line >= len(self._done):

@@ -26,12 +26,18 @@ HELP = "/help shows this, /reset forgets the conversation, /quit or Ctrl-D ends 
 
 @with_derived_options
 def chat(
-    config: EngineConfig,
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Answer this once and end; - reads stdin.")] = None,
-    system: Annotated[str | None, typer.Option("--system", "-s", help="Instructions that stay before everything.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="With --prompt: print one JSON object and nothing else.")] = False,
     *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="Answer this once and end; - reads stdin.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="Instructions that stay before everything.")
+    ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="With --prompt: print one JSON object and nothing else.")
+    ] = False,
     sampling: SamplingParams,
+    config: EngineConfig,
 ) -> None:
     """Talk to a model. Without a terminal, every line of stdin is answered in turn.
 

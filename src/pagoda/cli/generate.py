@@ -21,7 +21,7 @@ PARTLY_FAILED = 1
 
 @with_derived_options
 def generate(
-    config: EngineConfig,
+    *,
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The text to go on from; - reads stdin.")] = None,
     chat: Annotated[
         bool, typer.Option("--chat/--raw", help="Put the prompt through the chat template, or give it as it is.")
@@ -36,12 +36,14 @@ def generate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Where the results of --input go. Run again after a stop, it goes on from there."),
+        typer.Option(
+            "--output", help="Where the results of --input go. Run again after a stop, it goes on from there."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start --output anew.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    *,
     sampling: SamplingParams,
+    config: EngineConfig,
 ) -> None:
     """Complete one prompt, or every line of a batch file.
 
@@ -56,7 +58,7 @@ def generate(
             raise PagodaError("--input needs --output, the file that the results go to")
         if chat:
             raise PagodaError("--chat belongs to --prompt; in a batch file a line with messages is a chat")
-        _batch(config, input_, output, overwrite, json_, sampling)
+        _batch(config, input_, output, overwrite=overwrite, json_=json_, sampling=sampling)
     else:
         raise PagodaError("give either --prompt TEXT (or - for stdin), or --input FILE with --output FILE")
 
@@ -85,7 +87,7 @@ def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampli
 
 
 def _batch(
-    config: EngineConfig, source: Path, target: Path, overwrite: bool, json_: bool, sampling: SamplingParams
+    config: EngineConfig, source: Path, target: Path, *, overwrite: bool, json_: bool, sampling: SamplingParams
 ) -> None:
     from pagoda.cli.batch import fingerprint, run_batch
     from pagoda.cli.batch_input import summarize
@@ -102,7 +104,7 @@ def _batch(
             note(f"{target} has {output.num_done:,} lines already; going on from there")
         try:
             with LLM(**dataclasses.asdict(config)) as llm, TerminalProgress() as bars:
-                run_batch(llm, source, summary.num_lines, output, sampling, bars)
+                run_batch(llm, source, sampling, output, num_lines=summary.num_lines, bars=bars)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"stopped after {output.num_done:,} of {summary.num_lines:,} lines; the same command goes on from there"

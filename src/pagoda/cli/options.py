@@ -11,8 +11,8 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -79,41 +79,51 @@ def _config_source() -> _Source:
         annotation = kind | None if optional else kind
         text = knob.help + _range(knob)
         if name == "model":
-            info: Any = typer.Argument(metavar="[MODEL]", help=text)
+            info: Any = typer.Argument(metavar="MODEL", help=text)
         else:
             metavar = "|".join(knob.choices) if knob.choices else None
-            info = typer.Option(*_spellings(name, kind), metavar=metavar, help=text)
+            info = typer.Option(_spelling(name, kind, default_of(name)), metavar=metavar, help=text)
         parameters.append(_parameter(name, Annotated[annotation, info], default_of(name)))
     return _Source(EngineConfig, parameters, frozenset())
 
 
 def _sampling_source() -> _Source:
     hints = get_type_hints(SamplingParams)
-    texts = dict(re.findall(r"^ +(\w+) {2,}(\S.*)$", SamplingParams.__doc__ or "", re.MULTILINE))
+    texts = _docstring_table(SamplingParams)
     parameters, json_fields = [], set()
     for field in fields(SamplingParams):
-        kind = next(option for option in (*_alternatives(hints[field.name]),) if option is not NoneType)
-        metavar, default = None, None if field.default is MISSING else field.default
+        name, kind = field.name, _without_none(hints[field.name])
+        default: Any = None if field.default is MISSING else field.default
+        text, metavar, annotation = texts.get(name, ""), None, cast("Any", kind)
         if get_origin(kind) is tuple:
-            annotation, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc]
+            element = get_args(kind)[0]
+            annotation, default, text = GenericAlias(list, (element,)) | None, None, text + " (may be repeated)"
+            metavar = f"<{element.__name__}>"
         elif get_origin(kind) is Mapping:
-            annotation, metavar = str | None, "JSON"  # type: ignore[assignment]
-            json_fields.add(field.name)
-        else:
-            annotation = kind if kind is bool else kind | None
-        info = typer.Option(*_spellings(field.name, kind), metavar=metavar, help=texts.get(field.name, ""))
-        parameters.append(_parameter(field.name, Annotated[annotation, info], default))
+            annotation, metavar = str | None, "<json>"
+            json_fields.add(name)
+        elif kind is not bool:
+            annotation = kind | None
+        info = typer.Option(_spelling(name, kind, default), metavar=metavar, help=text)
+        parameters.append(_parameter(name, Annotated[annotation, info], default))
     return _Source(SamplingParams, parameters, frozenset(json_fields))
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """`float | None` → (float, NoneType); a type that is no union → itself."""
-    return (hint,) if get_origin(hint) in (tuple, Mapping) else get_args(hint) or (hint,)
+def _docstring_table(kind: type) -> dict[str, str]:
+    """The lines `name   what it means` of a class's docstring."""
+    rows = re.findall(r"^ +(\w+) {2,}(\S.*)$", kind.__doc__ or "", re.MULTILINE)
+    return {name: text[0].upper() + text[1:] for name, text in rows}
 
 
-def _spellings(name: str, kind: type) -> tuple[str, ...]:
+def _without_none(hint: Any) -> type:
+    """`float | None` → float; anything else as it is."""
+    alternatives = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return cast("type", next(alternative for alternative in alternatives if alternative is not NoneType))
+
+
+def _spelling(name: str, kind: type, default: object) -> str:
     spelling = option_name(name)
-    return (f"{spelling}/--no-{spelling[2:]}",) if kind is bool else (spelling,)
+    return f"{spelling}/--no-{spelling[2:]}" if kind is bool and default is True else spelling
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
