@@ -7,12 +7,14 @@ from typing import Any
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.family import Family
+from pagoda.models.gemma3 import Gemma3Family
 from pagoda.models.gpt2 import Gpt2Family
 from pagoda.models.llama import LlamaFamily
 
 FAMILIES: tuple[Family, ...] = (
     LlamaFamily(),
     Gpt2Family(),
+    Gemma3Family(),
 )
 
 

@@ -15,9 +15,8 @@ Float32 = npt.NDArray[np.float32]
 def inverse_frequencies(spec: RopeSpec) -> Float32:
     """Angle per position of each rotated pair, [dim / 2], computed in float32 as the models were trained and as
     `transformers` does: base^(-2i / dim) (arXiv:2104.09864), then the spec's scaling."""
-    exponents: Float32 = np.arange(0, spec.dim, 2, dtype=np.float32) / np.float32(spec.dim)
-    powers: Float32 = np.power(np.full_like(exponents, spec.base), exponents)
-    frequencies: Float32 = np.float32(1.0) / powers
+    exponents: Float32 = np.divide(np.arange(0, spec.dim, 2), spec.dim, dtype=np.float32)
+    frequencies: Float32 = np.float32(1) / np.float32(spec.base) ** exponents
     if spec.llama3 is not None:
         frequencies = _llama3(frequencies, spec.llama3)
     if spec.divisors is not None:
