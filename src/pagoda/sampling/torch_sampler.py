@@ -32,13 +32,10 @@ _ID_BITS = 0xFFFFFFFF
 def sample(logits: torch.Tensor, batch: SamplingBatch, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose a token for each row of `logits` [R, at least vocab_size], float32; they are not changed.
 
-    Returns token ids [R] int64, and which rows have no meaning [R] bool: their logits have a NaN or +inf, or nothing
-    but -inf. What was chosen for those is arbitrary.
+    Returns token ids [R] int64, and which rows are broken [R] bool (`broken_rows`); what was chosen for those is arbitrary.
     """
+    broken = broken_rows(logits, vocab_size)
     logits = logits[:, :vocab_size]
-    peak = logits.amax(-1)
-    # amax hands on a NaN, so this one number per row tells.
-    broken = ~peak.isfinite()
     edited = _edited(logits, batch) if batch.has_edits else logits
     num_random = len(batch.random_rows)
     if num_random == 0:
@@ -49,6 +46,12 @@ def sample(logits: torch.Tensor, batch: SamplingBatch, vocab_size: int) -> tuple
     rows = _tensor(batch.random_rows, logits.device)
     token_ids[rows] = _choose(edited[rows], _Chance.of(batch, vocab_size, logits.device))
     return token_ids, broken
+
+
+def broken_rows(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Rows of `logits` [R, at least vocab_size] that have a NaN or +inf, or nothing but -inf: [R] bool."""
+    # The largest of several numbers and a NaN is NaN, so this one number per row tells.
+    return ~logits[:, :vocab_size].amax(-1).isfinite()
 
 
 def _edited(logits: torch.Tensor, batch: SamplingBatch) -> torch.Tensor:

@@ -1,0 +1,225 @@
+"""TorchRunner: executes steps with torch, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.core.step import RequestKey, RowResult, RunnerOutput, SchedulerOutput, TokenLogprobs
+from pagoda.errors import DoesNotFitError
+from pagoda.loading.checkpoint import Checkpoint
+from pagoda.models.family import Family, Model
+from pagoda.models.weights import load_model
+from pagoda.ops.reference import TorchOps
+from pagoda.ops.reference_batch import torch_batch
+from pagoda.ops.reference_cache import allocate_kv
+from pagoda.ops.reference_weights import TorchWeight, TorchWeightOps
+from pagoda.planning.model_spec import ModelSpec
+from pagoda.progress import Progress, silent
+from pagoda.runner.prepare import InputBatch, PreparedStep, PromptLogits
+from pagoda.sampling.batch import SamplingBatch
+from pagoda.sampling.state import SamplingState
+from pagoda.sampling.torch_logprobs import LogprobTensors, logprob_tensors
+from pagoda.sampling.torch_sampler import broken_rows, sample
+
+
+@dataclass(frozen=True, slots=True)
+class _PromptLogprobs:
+    """Of one row's prompt tokens, still on the device. broken [P]: where the logits are no numbers."""
+
+    logits: PromptLogits
+    broken: torch.Tensor
+    logprobs: LogprobTensors
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step whose results the device still works on. token_ids, broken [M]: of the rows that sample.
+
+    logprobs: of the sampling rows `logprob_rows`, as many alternatives as any of them wants.
+    """
+
+    prepared: PreparedStep
+    token_ids: torch.Tensor
+    broken: torch.Tensor
+    logprob_rows: tuple[int, ...]
+    logprobs: LogprobTensors | None
+    prompts: tuple[_PromptLogprobs, ...]
+
+
+class TorchRunner:
+    """A `Runner` over `TorchOps`.
+
+    A step is started when it is submitted. Its tokens are brought to the host when it is collected, or earlier when the
+    next step, which reads them, is submitted; on a GPU the scheduling of that next step overlaps with this one.
+    """
+
+    def __init__(
+        self, model: Model[TorchWeight], ops: TorchOps, inputs: InputBatch, device: torch.device, real_vocab_size: int
+    ) -> None:
+        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding."""
+        self._model, self._ops, self._inputs = model, ops, inputs
+        self._device, self._vocab_size = device, real_vocab_size
+        self._states: dict[RequestKey, SamplingState] = {}
+        self._failed: dict[RequestKey, str] = {}
+        self._launched: _Launched | None = None
+        self._collectable: deque[RunnerOutput | Exception] = deque()
+
+    @torch.inference_mode()
+    def submit(self, step: SchedulerOutput) -> None:
+        self._settle()
+        prepared = self._prepare(step)
+        logits = self._forward(prepared)
+        self._launched = self._sample(prepared, logits)
+
+    def collect(self) -> RunnerOutput:
+        if not self._collectable:
+            self._settle()
+        output = self._collectable.popleft()
+        if isinstance(output, Exception):
+            raise output
+        return output
+
+    def close(self) -> None:
+        # Without references to them, weights and cache are freed.
+        del self._model, self._ops, self._launched
+
+    def _prepare(self, step: SchedulerOutput) -> PreparedStep:
+        for key in step.dropped:
+            self._states.pop(key, None)
+            self._failed.pop(key, None)
+        for request in step.new:
+            self._states[request.key] = SamplingState(request, self._vocab_size)
+        return self._inputs.prepare(step)
+
+    def _forward(self, prepared: PreparedStep) -> torch.Tensor:
+        """Logits [rows of logits, vocabulary with padding], float32."""
+        batch = torch_batch(prepared.batch, self._ops.cache.block_size, self._device)
+        self._ops.cache.zero_blocks(batch.new_blocks)
+        return self._model.forward(self._ops, batch)
+
+    def _sample(self, prepared: PreparedStep, logits: torch.Tensor) -> _Launched:
+        rows = torch.from_numpy(prepared.sampling_logits).to(self._device, non_blocking=True)
+        states = [self._states[prepared.keys[row]] for row in prepared.sampling_rows.tolist()]
+        own = logits if len(rows) == len(logits) else logits[rows]
+        token_ids, broken = sample(own, SamplingBatch.of(states), self._vocab_size)
+        counts = [state.params.logprobs for state in states]
+        wanting = [place for place, count in enumerate(counts) if count is not None]
+        logprobs = None
+        if wanting:
+            places = torch.tensor(wanting, device=self._device)
+            most = max(count for count in counts if count is not None)
+            logprobs = logprob_tensors(own, places, token_ids[places], most, self._vocab_size)
+        prompts = tuple(self._prompt_logprobs(prepared, prompt, logits) for prompt in prepared.prompts)
+        return _Launched(prepared, token_ids, broken, tuple(wanting), logprobs, prompts)
+
+    def _prompt_logprobs(self, prepared: PreparedStep, prompt: PromptLogits, logits: torch.Tensor) -> _PromptLogprobs:
+        own = logits[prompt.first : prompt.first + len(prompt.token_ids)]
+        token_ids = torch.from_numpy(prompt.token_ids).to(self._device, non_blocking=True)
+        alternatives = self._states[prepared.keys[prompt.row]].params.prompt_logprobs or 0
+        places = torch.arange(len(own), device=self._device)
+        logprobs = logprob_tensors(own, places, token_ids, alternatives, self._vocab_size)
+        return _PromptLogprobs(prompt, broken_rows(own, self._vocab_size), logprobs)
+
+    def _settle(self) -> None:
+        """Bring the results of the step in flight, if there is one, to the host."""
+        launched, self._launched = self._launched, None
+        if launched is None:
+            return
+        try:
+            self._collectable.append(self._results(launched))
+        except Exception as error:
+            # It belongs to that step, whichever call finds it.
+            self._collectable.append(error)
+
+    def _results(self, launched: _Launched) -> RunnerOutput:
+        prepared = launched.prepared
+        results = [RowResult(key) for key in prepared.keys]
+        for prompt in launched.prompts:
+            row = prompt.logits.row
+            results[row] = self._prompt_result(prepared.keys[row], prompt)
+        logprobs = self._trimmed_logprobs(launched)
+        sampled = zip(
+            prepared.sampling_rows.tolist(), launched.token_ids.tolist(), launched.broken.tolist(), strict=True
+        )
+        for place, (row, token_id, broken) in enumerate(sampled):
+            key = prepared.keys[row]
+            if broken:
+                self._fail(key, int(prepared.batch.seq_lens[row]))
+            # A failed request may already be scheduled again; it goes on with some token until it is dropped.
+            kept = 0 if key in self._failed else token_id
+            self._inputs.append(key, kept)
+            self._states[key].append(kept)
+            results[row] = RowResult(key, kept, logprobs.get(place), results[row].prompt_logprobs)
+        failed = self._failed
+        rows = (RowResult(row.key, error=failed[row.key]) if row.key in failed else row for row in results)
+        return RunnerOutput(prepared.step, tuple(rows))
+
+    def _prompt_result(self, key: RequestKey, prompt: _PromptLogprobs) -> RowResult:
+        broken = prompt.broken.tolist()
+        if any(broken):
+            self._fail(key, prompt.logits.position + broken.index(True))
+        return RowResult(key, prompt_logprobs=tuple(prompt.logprobs.to_host()))
+
+    def _trimmed_logprobs(self, launched: _Launched) -> dict[int, TokenLogprobs]:
+        """By place among the sampling rows; each with as many alternatives as it wants."""
+        if launched.logprobs is None:
+            return {}
+        keys = launched.prepared.keys
+        rows = launched.prepared.sampling_rows.tolist()
+        trimmed: dict[int, TokenLogprobs] = {}
+        for place, entry in zip(launched.logprob_rows, launched.logprobs.to_host(), strict=True):
+            end = 1 + (self._states[keys[rows[place]]].params.logprobs or 0)
+            trimmed[place] = TokenLogprobs(entry.token_ids[:end], entry.logprobs[:end], entry.ranks[:end])
+        return trimmed
+
+    def _fail(self, key: RequestKey, position: int) -> None:
+        self._failed.setdefault(
+            key,
+            f"the model's logits for the token at position {position:,} are not numbers (NaN or infinite); "
+            "its weights are damaged, or the number format overflows",
+        )
+
+
+def build_torch_runner(
+    checkpoint: Checkpoint,
+    family: Family,
+    spec: ModelSpec,
+    *,
+    device: str,
+    dtype: str,
+    num_blocks: int,
+    block_size: int,
+    max_num_seqs: int,
+    real_vocab_size: int,
+    progress: Progress = silent,
+) -> TorchRunner:
+    """Load the model and allocate its KV cache. The checkpoint may be closed afterwards.
+
+    device: as torch names it ("cpu", "cuda"). dtype: "float32", "bfloat16" or "float16", of weights, activations and cache.
+    real_vocab_size: tokens that there really are. progress: told bytes of weights loaded.
+    Raises what `load_model` raises, and `DoesNotFitError` when the device's memory ends.
+    """
+    torch_device, torch_dtype = torch.device(device), _DTYPES[dtype]
+    try:
+        with torch.inference_mode():
+            model = load_model(
+                checkpoint,
+                family,
+                spec,
+                TorchWeightOps(torch_device, torch_dtype),
+                lambda done, total: progress("loading weights", done, total),
+            )
+            cache = allocate_kv(spec, num_blocks, block_size, torch_device, torch_dtype)
+    except torch.OutOfMemoryError as error:
+        raise DoesNotFitError(
+            f"{checkpoint.name}: {device} ran out of memory while loading weights and {num_blocks:,} KV blocks; "
+            "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
+        ) from error
+    inputs = InputBatch(num_blocks, block_size, max_num_seqs, spec.vocab_size)
+    return TorchRunner(model, TorchOps(cache), inputs, torch_device, min(real_vocab_size, spec.vocab_size))
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
