@@ -37,23 +37,23 @@ def llama_spec(
 
     def layer_weights(i: int) -> list[WeightSpec]:
         shapes: list[tuple[str, tuple[int, ...], Part]] = [
-            ("input_layernorm.weight", (hidden_size,), "norm"),
-            ("self_attn.q_proj.weight", (num_heads * head_dim, hidden_size), "attention"),
-            ("self_attn.k_proj.weight", (kv_size, hidden_size), "attention"),
-            ("self_attn.v_proj.weight", (kv_size, hidden_size), "attention"),
-            ("self_attn.o_proj.weight", (hidden_size, num_heads * head_dim), "attention"),
-            ("post_attention_layernorm.weight", (hidden_size,), "norm"),
-            ("mlp.gate_proj.weight", (intermediate_size, hidden_size), "feed_forward"),
-            ("mlp.up_proj.weight", (intermediate_size, hidden_size), "feed_forward"),
-            ("mlp.down_proj.weight", (hidden_size, intermediate_size), "feed_forward"),
+            ("attention_norm", (hidden_size,), "norm"),
+            ("q", (num_heads * head_dim, hidden_size), "attention"),
+            ("k", (kv_size, hidden_size), "attention"),
+            ("v", (kv_size, hidden_size), "attention"),
+            ("attention_output", (hidden_size, num_heads * head_dim), "attention"),
+            ("feed_forward_norm", (hidden_size,), "norm"),
+            ("gate", (intermediate_size, hidden_size), "feed_forward"),
+            ("up", (intermediate_size, hidden_size), "feed_forward"),
+            ("down", (hidden_size, intermediate_size), "feed_forward"),
         ]
         return [WeightSpec(f"layers.{i}.{name}", shape, part, i) for name, shape, part in shapes]
 
-    weights = [WeightSpec("embed_tokens.weight", (vocab_size, hidden_size), "embedding")]
+    weights = [WeightSpec("embedding", (vocab_size, hidden_size), "embedding")]
     weights += [weight for i in range(num_layers) for weight in layer_weights(i)]
-    weights.append(WeightSpec("norm.weight", (hidden_size,), "norm"))
+    weights.append(WeightSpec("norm", (hidden_size,), "norm"))
     if not tied:
-        weights.append(WeightSpec("lm_head.weight", (vocab_size, hidden_size), "head"))
+        weights.append(WeightSpec("head", (vocab_size, hidden_size), "head"))
     return ModelSpec("llama", hidden_size, vocab_size, context_length, 1e-5, tied, layers, tuple(weights))
 
 

@@ -64,7 +64,10 @@ class LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:
-    """One weight as the model needs it: canonical name, shape ([out, in] for a matrix), the part it belongs to, its layer."""
+    """One weight as the model needs it: canonical name, shape ([out, in] for a matrix), the part it belongs to, its layer.
+
+    A layer's names end in what costs tell apart: `.attention_output`, `.down`, `.q_norm`, `.k_norm`, and `_bias` of any.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -1,0 +1,40 @@
+"""Hardware: a device's ceilings, and how near to them something came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One device. Ceilings that nobody has measured or looked up are None (or not in `peak_flops`).
+
+    bandwidth: bytes a second from memory. peak_flops: dtype ("float32", …) → floating-point operations a second.
+    """
+
+    name: str
+    memory_bytes: int
+    bandwidth: float | None = None
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
+
+    def memory_seconds(self, num_bytes: int) -> float | None:
+        """The least time in which so many bytes can be moved."""
+        return None if self.bandwidth is None else num_bytes / self.bandwidth
+
+    def compute_seconds(self, flops: int, dtype: str) -> float | None:
+        """The least time in which so many operations can be done."""
+        peak = self.peak_flops.get(dtype)
+        return None if peak is None else flops / peak
+
+    def fraction_of_bandwidth(self, num_bytes: int, seconds: float) -> float | None:
+        """How much of the bandwidth was used, 0 to 1; None where it is unknown or no time passed."""
+        return _fraction(self.memory_seconds(num_bytes), seconds)
+
+    def fraction_of_peak_compute(self, flops: int, seconds: float, dtype: str) -> float | None:
+        """How much of the peak compute was used, 0 to 1; None where it is unknown or no time passed."""
+        return _fraction(self.compute_seconds(flops, dtype), seconds)
+
+
+def _fraction(least_seconds: float | None, seconds: float) -> float | None:
+    return None if least_seconds is None or seconds <= 0 else least_seconds / seconds
