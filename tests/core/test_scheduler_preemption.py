@@ -1,0 +1,111 @@
+"""Running out of blocks: who gives way, and that nothing is lost by it but time."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagoda.core.scheduler import Preemption
+from pagoda.core.step import RequestKey
+from tests.core.driver import Driver, alone, make_request, make_scheduler
+
+A, B = RequestKey("a", 0), RequestKey("b", 0)
+
+
+def crowded(depth: int = 0, policy: str = "fcfs", **fields: object) -> Driver:
+    """Two requests that fit one at a time only, once they have grown."""
+    driver = Driver(make_scheduler(num_blocks=6, block_size=2, watermark=0.0, policy=policy), depth)
+    driver.add(make_request("a", 3, max_tokens=8, **fields), make_request("b", 3, max_tokens=8, **fields))
+    return driver
+
+
+def turn_until_preemption(driver: Driver) -> None:
+    while not driver.scheduler.num_preemptions:
+        driver.turn()
+
+
+def test_the_last_to_arrive_gives_way_and_comes_back_with_all_its_tokens() -> None:
+    driver = crowded()
+    turn_until_preemption(driver)
+    step = driver.steps[-1]
+    assert step.dropped == (B,)
+    assert driver.scheduler.preemptions == (Preemption(B, 6, on_behalf_of=A),)
+    assert [request.key for request in driver.scheduler.running] == [A]
+    driver.finish()
+    (back,) = [new for step in driver.steps[4:] for new in step.new]
+    assert back.key == B
+    assert back.num_prompt_tokens == 3
+    assert back.token_ids == (*make_request("b", 3).prompt_token_ids, *driver.received[B].token_ids[:4])
+
+
+def test_the_less_urgent_gives_way() -> None:
+    driver = Driver(make_scheduler(num_blocks=6, block_size=2, watermark=0.0, policy="priority"))
+    driver.add(make_request("a", 3, max_tokens=8), make_request("b", 3, max_tokens=8, priority=-1))
+    turn_until_preemption(driver)
+    assert driver.scheduler.preemptions[0].victim == A
+
+
+def test_preemptions_are_reported_with_the_step_they_led_to() -> None:
+    driver = crowded()
+    turn_until_preemption(driver)
+    assert len(driver.scheduler.preemptions) == 1
+    driver.turn()
+    assert driver.scheduler.preemptions == ()
+    assert driver.scheduler.num_preemptions == 1
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_the_text_is_that_of_a_request_alone(depth: int, policy: str) -> None:
+    driver = crowded(depth, policy, prompt_logprobs=1, logprobs=1)
+    driver.finish()
+    assert driver.scheduler.num_preemptions > 0
+    for name in "ab":
+        expected = alone(make_request(name, 3, max_tokens=8, prompt_logprobs=1, logprobs=1))
+        assert driver.received[RequestKey(name, 0)] == expected
+
+
+def test_prompt_log_probabilities_are_sent_once_though_computed_twice() -> None:
+    driver = crowded(prompt_logprobs=0)
+    driver.finish()
+    assert [len(driver.received[key].prompt_logprobs) for key in (A, B)] == [2, 2]
+
+
+def test_with_a_token_in_flight_it_comes_back_only_when_the_token_is_known() -> None:
+    driver = crowded(depth=1)
+    turn_until_preemption(driver)
+    (victim,) = driver.scheduler.waiting
+    # The turn in which it was preempted has collected the step that held its token.
+    assert victim.num_pending == 0
+    driver.finish()
+    assert driver.received[B] == alone(make_request("b", 3, max_tokens=8))
+
+
+def test_one_that_was_preempted_may_end_by_the_token_in_flight() -> None:
+    driver = crowded(depth=1)
+    while len(driver.received[B].token_ids) < 3:
+        driver.turn()
+    fifth = alone(make_request("b", 3, max_tokens=8)).token_ids[4]
+    victim = next(request for request in driver.scheduler.running if request.key == B)
+    victim.end_token_ids = frozenset({fifth})
+    turn_until_preemption(driver)
+    driver.finish()
+    assert driver.received[B].finish_reason == "stop"
+    assert driver.received[B].stop_token_id == fifth
+
+
+def test_the_first_always_advances_though_all_others_thrash() -> None:
+    driver = Driver(make_scheduler(num_blocks=8, block_size=1, watermark=0.0))
+    for name in "abcdefgh":
+        driver.add(make_request(name, 1, max_tokens=8))
+    for expected in range(1, 9):
+        driver.turn()
+        assert len(driver.received[A].token_ids) == expected
+    driver.finish()
+
+
+def test_one_that_just_fits_alone_is_never_preempted() -> None:
+    driver = Driver(make_scheduler(num_blocks=4, block_size=2), depth=1)
+    driver.add(make_request("a", 3, max_tokens=6))
+    driver.finish()
+    assert driver.scheduler.num_preemptions == 0
+    assert len(driver.received[A].token_ids) == 6
