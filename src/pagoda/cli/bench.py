@@ -1,0 +1,93 @@
+"""`pagoda bench`: how fast the engine is on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pagoda.cli.console import print_json
+from pagoda.cli.options import with_derived_options
+from pagoda.config import EngineConfig, default_of
+from pagoda.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from pagoda.planning.ledger import MemoryPlan
+
+bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure speed on this machine.")
+
+
+@bench.callback()
+def _commands() -> None:
+    """Measure speed on this machine."""
+
+
+@bench.command()
+@with_derived_options
+def offline(
+    *,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences at once.")] = 1,
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", help="Tokens of each prompt, at random.")] = 128,
+    output_tokens: Annotated[
+        int, typer.Option("--output-tokens", help="Tokens to generate for each, at least 2.")
+    ] = 64,
+    repeat: Annotated[int, typer.Option("--repeat", help="How often to measure, after one run to warm up.")] = 3,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    config: EngineConfig,
+) -> None:
+    """Measure prefill and decode of this engine, without a server."""
+    from pagoda.cli.bench_offline import Load, measure
+    from pagoda.llm import LLM
+    from pagoda.progress import TerminalProgress
+
+    for name, value, minimum in (
+        ("--batch", batch, 1),
+        ("--prompt-tokens", prompt_tokens, 1),
+        ("--output-tokens", output_tokens, 2),
+        ("--repeat", repeat, 1),
+    ):
+        if value < minimum:
+            raise InvalidValueError(name, value, f"at least {minimum}")
+    if batch > config.max_num_seqs:
+        if config.max_num_seqs != default_of("max_num_seqs"):
+            raise InvalidValueError("--batch", batch, f"at most --max-num-seqs ({config.max_num_seqs})")
+        config = dataclasses.replace(config, max_num_seqs=batch)
+    with LLM(**dataclasses.asdict(config)) as llm:
+        _check_room(llm.plan, batch, prompt_tokens, output_tokens)
+        with TerminalProgress() as bars:
+            measured = measure(llm, Load(batch, prompt_tokens, output_tokens), repeat, bars)
+        report = {
+            "model": config.model,
+            "device": llm.config.device,
+            "dtype": llm.config.dtype,
+            "threads": llm.config.threads,
+            "load_seconds": llm.load_seconds,
+            **measured,
+        }
+    if json_:
+        print_json(report)
+    else:
+        _print_table(report)
+
+
+def _check_room(plan: MemoryPlan, batch: int, prompt_tokens: int, output_tokens: int) -> None:
+    """All sequences must run at once to the end, or something else than this batch would be measured."""
+    length = prompt_tokens + output_tokens
+    if length > plan.max_model_len:
+        raise InvalidValueError(
+            "--prompt-tokens", prompt_tokens, f"at most {plan.max_model_len - output_tokens:,} here"
+        )
+    blocks = batch * math.ceil(length / plan.block_size)
+    if blocks > plan.num_blocks:
+        at_most = plan.num_blocks // math.ceil(length / plan.block_size)
+        limit = f"at most {at_most:,} at this length: the cache has {plan.num_blocks:,} blocks, {blocks:,} are needed"
+        raise InvalidValueError("--batch", batch, limit)
+
+
+def _print_table(report: dict[str, object]) -> None:
+    width = max(map(len, report))
+    for name, value in report.items():
+        shown = "unknown" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
+        print(f"{name:<{width}}  {shown}")

@@ -1,0 +1,71 @@
+import pytest
+
+from pagoda.cli.conversation import Conversation
+from pagoda.errors import InvalidValueError
+from pagoda.sampling_params import SamplingParams
+from tests.cli.fake_llm import FakeLLM
+
+
+def talk(llm: FakeLLM, *questions: str, system: str | None = None) -> Conversation:
+    conversation = Conversation(llm, system, SamplingParams())  # type: ignore[arg-type]
+    for question in questions:
+        conversation.keep(question, "".join(conversation.ask(question)))
+    return conversation
+
+
+def test_the_history_goes_with_each_question() -> None:
+    llm = FakeLLM()
+    talk(llm, "ab", "cd", system="be")
+    assert llm.prompts[1] == [
+        {"role": "system", "content": "be"},
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": "baeb"},
+        {"role": "user", "content": "cd"},
+    ]
+
+
+def test_reset_forgets_all_but_the_instructions() -> None:
+    llm = FakeLLM()
+    conversation = talk(llm, "ab", system="s")
+    conversation.reset()
+    conversation.ask("cd")
+    assert [message["content"] for message in llm.prompts[-1]] == ["s", "cd"]
+
+
+def test_a_full_context_drops_the_oldest_exchanges_and_says_how_many() -> None:
+    llm = FakeLLM(context=40)
+    conversation = talk(llm, "a" * 4, "b" * 4, system="s")
+    answer = conversation.ask("c" * 18)
+    assert answer.num_dropped == 1
+    assert llm.prompts[-1][0]["content"] == "s"
+    assert "aaaa" not in [message["content"] for message in llm.prompts[-1]]
+    # What was dropped stays dropped, and is not told twice.
+    assert conversation.ask("d").num_dropped == 0
+
+
+def test_a_question_that_is_itself_too_long_is_refused_and_forgets_nothing() -> None:
+    llm = FakeLLM(context=40)
+    conversation = talk(llm, "abc")
+    with pytest.raises(InvalidValueError, match="prompt"):
+        conversation.ask("x" * 50)
+    conversation.ask("d")
+    assert llm.prompts[-1][0]["content"] == "abc"
+
+
+def test_an_answer_that_was_stopped_is_kept_as_it_was_shown() -> None:
+    llm = FakeLLM()
+    conversation = talk(llm)
+    answer = conversation.ask("abcdef")
+    pieces = iter(answer)
+    next(pieces), next(pieces)
+    conversation.keep("abcdef", answer.text)
+    conversation.ask("g")
+    assert [message["content"] for message in llm.prompts[-1]] == ["abcdef", "fe", "g"]
+
+
+def test_nothing_shown_nothing_kept() -> None:
+    llm = FakeLLM()
+    conversation = talk(llm)
+    conversation.keep("abc", "")
+    conversation.ask("d")
+    assert [message["content"] for message in llm.prompts[-1]] == ["d"]

@@ -1,0 +1,100 @@
+"""`pagoda generate` and piped `pagoda chat` on a real, tiny model."""
+
+import json
+from pathlib import Path
+
+from tests.cli.command import pagoda
+
+GREEDY = ("--temperature", "0", "--max-tokens", "6", "--ignore-eos")
+
+
+def test_text_and_json_agree_and_stdin_is_a_prompt(tiny_model: Path) -> None:
+    text = pagoda("generate", tiny_model, "--prompt", "abc", *GREEDY)
+    assert text.returncode == 0, text.stderr
+    from_stdin = pagoda("generate", tiny_model, "--prompt", "-", "--json", *GREEDY, stdin="abc\n")
+    assert json.loads(from_stdin.stdout)["text"] + "\n" == text.stdout
+
+
+def test_several_choices_and_logprobs(tiny_model: Path) -> None:
+    done = pagoda(
+        *("generate", tiny_model, "--prompt", "abc", "--n", "2", "--seed", "1", "--max-tokens", "3", "--ignore-eos"),
+        *("--logprobs", "2", "--prompt-logprobs", "0", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert [choice["index"] for choice in shown["choices"]] == [0, 1]
+    assert shown["choices"][0]["text"] == shown["text"]
+    assert [len(position["top"]) for position in shown["logprobs"]] == [2, 2, 2]
+    assert shown["prompt_logprobs"][0] is None
+    assert len(shown["prompt_logprobs"]) == 3
+    assert shown["usage"]["completion_tokens"] == 6
+
+
+def test_a_batch_file_with_every_kind_of_line(tiny_model: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [
+        {"prompt": "abc", "id": "text"},
+        {"prompt": [65, 66, 67]},
+        {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3},
+        {"prompt": [65, 100_000]},
+        {"prompt": "abc", "max_tokens": 10_000},
+        {"prompt": "abc", "logit_bias": {"99999": 1}},
+        {"prompt": ""},
+        {"messages": [{"role": "nobody"}]},
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = pagoda("generate", tiny_model, "--input", source, "--output", target, "--json", *GREEDY)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout) == {"output": str(target), "lines": 8, "failed": 5}
+    results = {entry["line"]: entry for entry in map(json.loads, target.read_text().splitlines())}
+    assert sorted(results) == list(range(1, 9))
+    assert results[1]["id"] == "text"
+    assert [len(results[line]["token_ids"]) for line in (1, 2, 3)] == [6, 6, 3]
+    assert results[3]["usage"]["prompt_tokens"] > 2
+    for line, named in ((4, "prompt[1]"), (5, "max_tokens"), (6, "logit_bias"), (7, "prompt"), (8, "messages")):
+        assert named in results[line]["error"]["message"]
+    again = pagoda("generate", tiny_model, "--input", source, "--output", target, "--temperature", "1")
+    assert again.returncode == 2
+    assert "--overwrite" in again.stderr
+
+
+def test_piped_lines_are_a_conversation(tiny_model: Path) -> None:
+    script = "Hi\n\n/help\nAnd you?\n/reset\nHi\n/nonsense\n/quit\nnever\n"
+    done = pagoda("chat", tiny_model, *GREEDY, stdin=script)
+    assert done.returncode == 0, done.stderr
+    first, _, again = done.stdout.split("\n")[:3] if done.stdout.count("\n") == 3 else (None, None, None)
+    assert first is not None, done.stdout
+    assert first == again
+    assert "/reset" in done.stderr
+    assert "/nonsense is no command" in done.stderr
+    assert "--max-tokens 6" in done.stderr
+
+
+def test_a_full_context_is_said(tiny_model: Path) -> None:
+    questions = "x" * 90 + "\n" + "y" * 90 + "\n" + "z" * 300 + "\n"
+    done = pagoda("chat", tiny_model, "--temperature", "0", "--max-tokens", "20", "--ignore-eos", stdin=questions)
+    assert "oldest 1 exchange" in done.stderr
+    assert "prompt" in done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+
+
+def test_chat_answers_one_prompt(tiny_model: Path) -> None:
+    asked = pagoda("chat", tiny_model, "--prompt", "Hi", "--system", "Be brief.", "--json", *GREEDY)
+    raw = pagoda("generate", tiny_model, "--prompt", "Hi", "--chat", "--json", *GREEDY)
+    with_system, without = json.loads(asked.stdout)["usage"], json.loads(raw.stdout)["usage"]
+    assert with_system["prompt_tokens"] > without["prompt_tokens"] > 2
+
+
+def test_bench_offline_reports_what_it_promises(tiny_model: Path) -> None:
+    done = pagoda(
+        *("bench", "offline", tiny_model, "--batch", "2", "--prompt-tokens", "20", "--output-tokens", "5"),
+        *("--repeat", "2", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    for name in ("load_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "decode_step_ms"):
+        assert report[name] > 0
+    assert report["bytes_per_decode_step"] > 10_000
+    assert report["fraction_of_bandwidth"] is None
+    assert report["fraction_of_peak_compute"] is None
+    assert (report["batch"], report["prompt_tokens"], report["output_tokens"], report["repeat"]) == (2, 20, 5, 2)
