@@ -16,11 +16,12 @@ def inverse_frequencies(spec: RopeSpec) -> Float32:
     """Angle per position of each rotated pair, [dim / 2], computed in float32 as the models were trained and as
     `transformers` does: base^(-2i / dim) (arXiv:2104.09864), then the spec's scaling."""
     exponents: Float32 = np.divide(np.arange(0, spec.dim, 2), spec.dim, dtype=np.float32)
-    frequencies: Float32 = np.float32(1) / np.float32(spec.base) ** exponents
+    powers: Float32 = np.power(np.float32(spec.base), exponents, dtype=np.float32)
+    frequencies: Float32 = np.float32(1) / powers
     if spec.llama3 is not None:
         frequencies = _llama3(frequencies, spec.llama3)
     if spec.divisors is not None:
-        frequencies = frequencies / np.asarray(spec.divisors, dtype=np.float32)
+        frequencies = np.divide(frequencies, np.asarray(spec.divisors, dtype=np.float32), dtype=np.float32)
     scaled: Float32 = frequencies / np.float32(spec.linear_factor)
     return scaled
 
@@ -32,8 +33,9 @@ def _llama3(frequencies: Float32, scaling: Llama3RopeScaling) -> Float32:
     stretched = frequencies / np.float32(scaling.factor)
     smooth = (np.float32(scaling.original_context_length) / wavelengths - np.float32(low)) / np.float32(high - low)
     blended = (1 - smooth) * stretched + smooth * frequencies
-    result = np.where(wavelengths > scaling.original_context_length / low, stretched, frequencies)
-    between = (wavelengths <= scaling.original_context_length / low) & (
-        wavelengths >= scaling.original_context_length / high
+    long, short = (
+        wavelengths > scaling.original_context_length / low,
+        wavelengths < scaling.original_context_length / high,
     )
-    return np.where(between, blended, result).astype(np.float32)
+    scaled: Float32 = np.select([long, short], [stretched, frequencies], blended)
+    return scaled
