@@ -70,7 +70,7 @@ def test_prompt_logprobs_chunk_by_chunk() -> None:
     (second,) = run(runner, step(1, [row("a", 2, 2)]))
     assert [entry.token_ids for entry in first.prompt_logprobs] == [(1, 1), (3, 2)]
     assert [entry.ranks for entry in first.prompt_logprobs] == [(1, 1), (2, 1)]
-    # Of tokens 0, 1, 2 and 3 after 3, which all score 0, token 3 comes fourth; 4 and 5 are ahead of all of them.
+    # After 3, tokens 4 and 5 score most; 0, 1, 2 and 3 all score 0, and 3 is the last of them.
     assert [(entry.token_ids, entry.ranks) for entry in second.prompt_logprobs] == [((3, 4), (6, 1))]
     assert second.token_id == 4
 
