@@ -19,6 +19,7 @@ from pagoda.loading.huggingface import is_weight_file
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::(?P<choice>[\w][\w./-]*))?", re.ASCII
 )
+MAX_ID_LENGTH = 96  # the hub's own limit
 _SMALL_SUFFIXES = (".json", ".jinja")
 _SMALL_NAMES = ("merges.txt", "tokenizer.model")
 
@@ -38,7 +39,7 @@ class _UnreachableError(Exception):
 def parse_hub_id(text: str) -> HubId | None:
     """`org/name` or `org/name:CHOICE`; None for anything else."""
     match = _HUB_ID.fullmatch(text)
-    if match is None or ".." in text or "--" in match["repository"]:
+    if match is None or ".." in text or "--" in match["repository"] or len(match["repository"]) > MAX_ID_LENGTH:
         return None
     return HubId(match["repository"], match["choice"])
 

@@ -85,4 +85,6 @@ def _begins_with(path: Path, magic: bytes) -> bool:
 
 def _looks_like_path(model: str) -> bool:
     """Whether somebody who wrote this meant a file, so that the hub is not asked for it."""
-    return model.startswith((".", "~", os.sep)) or model.endswith((".gguf", ".safetensors", "/", *PICKLE_SUFFIXES))
+    before_choice = model.partition(":")[0]
+    suffixes = (".gguf", ".safetensors", "/", *PICKLE_SUFFIXES)
+    return before_choice.startswith((".", "~", os.sep)) or before_choice.endswith(suffixes)
