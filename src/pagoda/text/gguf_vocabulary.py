@@ -43,8 +43,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         ids.setdefault(piece, token_id)
     named = {name: _token_id(metadata, name, len(pieces)) for name in ("bos", "eos", "eot", "eom", "unknown")}
     for name in ("bos", "eos", "eot", "eom"):
-        if (token_id := named[name]) is not None and types[token_id] != _BYTE:
-            types[token_id] = _CONTROL
+        if (named_id := named[name]) is not None and types[named_id] != _BYTE:
+            types[named_id] = _CONTROL
     if kind == "gpt2":
         splitting = word_splitting(_get(metadata, "ggml.pre", str) or "default")
         backend = byte_level_backend(ids, _merges(metadata), splitting, "tokenizer.ggml.merges")

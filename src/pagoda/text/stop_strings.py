@@ -53,7 +53,7 @@ class StopStrings:
                 self._candidate = (self._position - len(ending), ending)
             # A candidate is final once nothing that began before it can still become a stop string.
             if self._candidate and self._candidate[0] <= self._position - self._automaton.depth[state]:
-                return self._stop(buffer, buffer_start)
+                return self._stop(self._candidate, buffer, buffer_start)
         num_held = self._automaton.depth[self._state]
         self._held = buffer[len(buffer) - num_held :]
         return self._show(buffer[: len(buffer) - num_held]), None
@@ -66,14 +66,13 @@ class StopStrings:
         if self.found is not None:
             return "", self.found
         if self._candidate is not None:
-            return self._stop(self._held, self._position - len(self._held))
+            return self._stop(self._candidate, self._held, self._position - len(self._held))
         return self._pass_through(""), None
 
-    def _stop(self, buffer: str, buffer_start: int) -> tuple[str, str]:
-        assert self._candidate is not None
-        start, self.found = self._candidate
-        self._held = ""
-        return self._show(buffer[: start - buffer_start]), self.found
+    def _stop(self, candidate: tuple[int, str], buffer: str, buffer_start: int) -> tuple[str, str]:
+        start, stop = candidate
+        self.found, self._held = stop, ""
+        return self._show(buffer[: start - buffer_start]), stop
 
     def _pass_through(self, text: str) -> str:
         shown = self._show(self._held + text)
