@@ -1,0 +1,59 @@
+"""`pagoda inspect`: what a model is and what running it takes, from its files' headers alone. No weight is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pagoda import checks
+from pagoda.planning.formats import DENSE_FORMATS
+
+DEFAULT_CONTEXT = 2048
+DTYPES = ("auto", *DENSE_FORMATS)
+
+
+def inspect(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="A hub id, a local directory, a .gguf file, or smollm2.")
+    ] = "smollm2",
+    *,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub model.")] = None,
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens of each sequence. Default: 2,048, or the model's own limit if that is less."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences at once.")] = 1,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(DTYPES),
+            help="Number format of weights in memory, activations and KV cache; auto is float32, as on CPU.",
+        ),
+    ] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Show a model's architecture, parameters, formats and memory, and the decoder's data flow with its bytes and FLOPs."""
+    from pagoda.cli.inspection import inspect_checkpoint
+    from pagoda.loading.resolve import open_checkpoint
+    from pagoda.models.registry import family_for
+
+    computed = "float32" if checks.choice("--dtype", dtype, DTYPES) == "auto" else dtype
+    checks.integer("--batch", batch, 1, 4096)
+    checkpoint = open_checkpoint(model, revision)
+    try:
+        family = family_for(checkpoint.config)
+        spec = family.spec(checkpoint.config)
+        length = min(DEFAULT_CONTEXT, spec.context_length) if context is None else context
+        checks.integer("--context", length, 1, spec.context_length)
+        report = inspect_checkpoint(checkpoint, family, spec, context=length, batch=batch, dtype=computed)
+    finally:
+        checkpoint.close()
+    if json:
+        from pagoda.cli.console import print_json
+
+        print_json(report)
+    else:
+        from pagoda.cli.inspection_view import show
+
+        show(report)
