@@ -1,4 +1,6 @@
-"""A repository on the hub, through `huggingface_hub`: its cache, its offline mode, its resumed downloads and progress bars.
+"""A repository on the hub, through `huggingface_hub`: its cache, its offline mode, its progress bars, its resuming.
+
+(A dropped connection is taken up where it broke off; a later run keeps the files that are complete.)
 
 Only what is needed is fetched: configuration, tokenizer and templates, and safetensors or one GGUF model. Code (`*.py`) and
 pickles (`*.bin`) never are.
@@ -58,7 +60,9 @@ def fetch(wanted: HubId, revision: str | None) -> Path:
     try:
         folder = _download(wanted.repository, revision, names, where)
     except _UnreachableError as reason:
-        raise ModelFileError(f"{where}: the download failed, since {reason}; run it again to resume it") from None
+        raise ModelFileError(
+            f"{where}: the download failed, since {reason}; run it again, files already complete are kept"
+        ) from None
     return folder / names[0] if is_gguf(names[0]) else folder
 
 
@@ -107,10 +111,18 @@ def _remote_files(repository: str, revision: str | None, where: str) -> dict[str
 
 def _download(repository: str, revision: str | None, names: list[str], where: str) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    class TerminalBar(tqdm):
+        """The library's bar, silent where stderr is not a terminal (which the library itself forgets for one of them)."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options.setdefault("disable", None)
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call]
 
     try:
         patterns = [glob.escape(name) for name in names]
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, tqdm_class=TerminalBar))
     except Exception as error:
         raise _explained(error, where, revision) from error
 

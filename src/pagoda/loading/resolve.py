@@ -22,8 +22,8 @@ def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
     `org/name:FILE.gguf`, chooses a GGUF of that repository. What exists on disk goes before the hub.
     revision: branch, tag or commit of a hub model.
 
-    Only a hub id may use the network: the missing ones of its files are downloaded to huggingface_hub's cache, interrupted
-    downloads go on where they stopped, and the library's progress bars are on stderr when that is a terminal.
+    Only a hub id may use the network: the missing ones of its files are downloaded to huggingface_hub's cache, with the
+    library's progress bars on stderr when that is a terminal.
 
     Raises `ModelFileError`, `UnsupportedModelError`, or `InvalidValueError` for a revision of what has none.
     """

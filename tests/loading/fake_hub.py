@@ -1,0 +1,118 @@
+"""A hub on this machine: the few endpoints that `huggingface_hub` calls for listing and downloading a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeHub:
+    """repositories: id → file name → content.
+
+    asked: every request as "METHOD path", with its Range where it has one.
+    broken: names of files whose first download breaks off half-way.
+    status: answers everything with this HTTP status, where set.
+    """
+
+    def __init__(self, repositories: Mapping[str, Mapping[str, bytes]]) -> None:
+        self.repositories = repositories
+        self.gated: set[str] = set()
+        self.broken: set[str] = set()
+        self.status: int | None = None
+        self.asked: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def downloaded(self) -> list[str]:
+        """The files whose content was asked for, in alphabetical order."""
+        found = [line.split()[1] for line in self.asked if line.startswith("GET") and "/resolve/" in line]
+        return sorted(path.split(f"/resolve/{SHA}/")[1] for path in found)
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers, body)"""
+        parts = unquote(path).strip("/").split("/")
+        is_api = parts[:2] == ["api", "models"]
+        name, rest = ("/".join(parts[2:4]), parts[4:]) if is_api else ("/".join(parts[:2]), parts[2:])
+        fault = self._fault(name, rest)
+        if fault is not None:
+            return fault[0], {"X-Error-Code": fault[1], "X-Repo-Commit": SHA}, b""
+        files = self.repositories[name]
+        if is_api:
+            listing: Any = {"id": name, "modelId": name, "sha": SHA, "siblings": _siblings(files)}
+            if rest[:1] == ["tree"]:
+                listing = [{"type": "file", "path": f, "size": len(c), "oid": _etag(c)} for f, c in files.items()]
+            return 200, {"Content-Type": "application/json"}, json.dumps(listing).encode()
+        content = files["/".join(rest[2:])]
+        return 200, {"ETag": f'"{_etag(content)}"', "X-Repo-Commit": SHA}, content
+
+    def _fault(self, name: str, rest: list[str]) -> tuple[int, str] | None:
+        if self.status is not None:
+            return self.status, ""
+        if name not in self.repositories:
+            return 404, "RepoNotFound"
+        if name in self.gated:
+            return 403, "GatedRepo"
+        if rest[:1] == ["revision"] and rest[1] not in ("main", SHA):
+            return 404, "RevisionNotFound"
+        if rest[:1] == ["resolve"] and "/".join(rest[2:]) not in self.repositories[name]:
+            return 404, "EntryNotFound"
+        return None
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.respond(with_body=True)
+
+            def do_HEAD(self) -> None:
+                self.respond(with_body=False)
+
+            def respond(self, with_body: bool) -> None:
+                wanted = self.headers.get("Range", "")
+                hub.asked.append(f"{self.command} {urlsplit(self.path).path} {wanted}".strip())
+                status, headers, body = hub.answer(urlsplit(self.path).path)
+                file = urlsplit(self.path).path.rpartition("/")[2]
+                if wanted.startswith("bytes=") and status == 200:
+                    start, total = int(wanted[6:].split("-")[0]), len(body)
+                    status, body = 206, body[start:]
+                    headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body)), "Connection": "close"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.close_connection = True
+                if with_body and file in hub.broken:
+                    hub.broken.discard(file)
+                    body = body[: len(body) // 2]
+                if with_body:
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        return Handler
+
+
+def _etag(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()
+
+
+def _siblings(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    return [{"rfilename": name, "size": len(content), "blobId": _etag(content)} for name, content in files.items()]
