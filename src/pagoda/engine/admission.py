@@ -6,11 +6,11 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pagoda import checks
 from pagoda.engine.messages import Submit
-from pagoda.errors import InvalidValueError
+from pagoda.errors import InvalidValueError, PagodaError
 from pagoda.sampling.limits import check_vocabulary
 from pagoda.sampling_params import DEFAULTS, MAX_SEED, SamplingParams
 from pagoda.text.chat_template import ChatTemplate, chat_token_ids
@@ -31,6 +31,7 @@ class Admitted:
 class Admission:
     """Turns what a caller wrote into what the engine runs, or raises `InvalidValueError` with field, value and limit.
 
+    template: the chat template, or the error that a request with messages gets.
     max_model_len: tokens a sequence may have, as the memory plan fitted it.
     generation_config: the model's defaults for unset sampling parameters, in Hugging Face's names.
     """
@@ -38,7 +39,7 @@ class Admission:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        template: ChatTemplate | None,
+        template: ChatTemplate | PagodaError,
         generation_config: Mapping[str, object],
         max_model_len: int,
     ) -> None:
@@ -83,13 +84,18 @@ class Admission:
         elif not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
             raise InvalidValueError("prompt", prompt, "text, a list of token ids, or a list of messages")
         elif prompt and isinstance(prompt[0], Mapping):
-            token_ids = chat_token_ids(self._tokenizer, self._template, prompt)
+            token_ids = self._chat_token_ids(cast("Messages", prompt))
         else:
             limit = self._vocab_size - 1
             token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, limit) for i, token_id in enumerate(prompt)]
         if not token_ids:
             raise InvalidValueError("prompt", prompt, "at least one token long")
         return tuple(token_ids)
+
+    def _chat_token_ids(self, messages: Messages) -> list[int]:
+        if isinstance(self._template, PagodaError):
+            raise self._template
+        return chat_token_ids(self._tokenizer, self._template, messages)
 
     def _room(self, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
         """How many tokens may follow the prompt: at least one, unless the prompt is only to be scored."""

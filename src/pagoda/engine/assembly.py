@@ -90,18 +90,23 @@ class _ChoiceAssembler:
 
     def _show(self, text: str) -> str:
         # Before min_tokens a stop string is ordinary text.
-        shown, found = self._stops.push(text, active=len(self.output.token_ids) > self._sampling.min_tokens)
-        if found is not None:
-            self.output.finish_reason, self.output.stop_reason = "stop", found
-        return shown
+        return self._unless_stopped(
+            *self._stops.push(text, active=len(self.output.token_ids) > self._sampling.min_tokens)
+        )
 
     def _finish(self, event: TokenEvent) -> str:
         shown = self._show(self._detokenizer.finish())
         if self.output.finish_reason is None:
-            shown += self._stops.finish()
+            shown += self._unless_stopped(*self._stops.finish())
+        if self.output.finish_reason is None:
             self.output.finish_reason = event.finish_reason
             if event.stop_token_id in self._sampling.stop_token_ids:
                 self.output.stop_reason = event.stop_token_id
+        return shown
+
+    def _unless_stopped(self, shown: str, found: str | None) -> str:
+        if found is not None:
+            self.output.finish_reason, self.output.stop_reason = "stop", found
         return shown
 
 

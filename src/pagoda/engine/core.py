@@ -23,6 +23,7 @@ class _InFlight:
     step: SchedulerOutput
     started: float
     scheduling_seconds: float
+    num_preemptions: int
 
 
 class EngineCore:
@@ -57,14 +58,12 @@ class EngineCore:
         """Do one turn: schedule and start a step, and collect one when enough are in flight. Call while `has_work`."""
         started = time.perf_counter()
         step = self.scheduler.schedule()
-        failed: list[TokenEvent] = []
-        if step.rows:
-            failed = self._submit(step, started)
+        events = self._submit(step, started) if step.rows else []
         if self._in_flight and (len(self._in_flight) > self._depth or not step.rows):
-            failed += self._collect()
+            events += self._collect()
         if not self.has_work:
             invariants.check(self.scheduler)
-        return failed
+        return events
 
     def abort_all(self) -> list[TokenEvent]:
         """End every request, as at shutdown. Steps in flight are still collected, their results dropped."""
@@ -86,7 +85,7 @@ class EngineCore:
             self._runner.submit(step)
         except Exception as error:
             return self._fail(step, error)
-        self._in_flight.append(_InFlight(step, started, scheduled - started))
+        self._in_flight.append(_InFlight(step, started, scheduled - started, len(self.scheduler.preemptions)))
         return []
 
     def _collect(self) -> list[TokenEvent]:
@@ -102,8 +101,7 @@ class EngineCore:
 
     def _fail(self, step: SchedulerOutput, error: Exception) -> list[TokenEvent]:
         # Whatever went wrong below concerns the requests of this step; those that wait go on.
-        keys: list[RequestKey] = [row.key for row in step.rows]
-        return self.scheduler.fail(keys, f"the step failed: {type(error).__name__}: {error}")
+        return self.scheduler.fail_step(step, f"the step failed: {type(error).__name__}: {error}")
 
     def _record(self, in_flight: _InFlight, collected: float, update_seconds: float) -> None:
         # With steps in flight the device starts a step when it has finished the one before, not when it was submitted.
@@ -118,6 +116,7 @@ class EngineCore:
                 overhead_seconds=in_flight.scheduling_seconds + update_seconds,
                 num_free_blocks=self.scheduler.kv.num_free_blocks,
                 num_waiting=self.scheduler.num_waiting,
+                num_preemptions=in_flight.num_preemptions,
             )
         )
 

@@ -1,0 +1,131 @@
+"""Engine: composition. Everything that runs one model is put together here and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from pagoda.config import EngineConfig
+from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.policies import make_policy
+from pagoda.core.scheduler import Scheduler, SchedulerConfig
+from pagoda.engine.admission import Admission
+from pagoda.engine.client import EngineClient
+from pagoda.engine.core import EngineCore
+from pagoda.errors import InvalidValueError, ModelFileError, PagodaError
+from pagoda.loading.checkpoint import Checkpoint
+from pagoda.loading.resolve import open_checkpoint
+from pagoda.models.registry import family_for
+from pagoda.models.weights import check_inventory
+from pagoda.planning.costs import CostModel
+from pagoda.planning.ledger import MemoryPlan
+from pagoda.planning.memory import plan_memory
+from pagoda.planning.model_spec import ModelSpec
+from pagoda.progress import Progress, silent
+from pagoda.runner.device import Device
+from pagoda.runner.interface import Runner
+from pagoda.telemetry.steps import StepLog
+from pagoda.text.chat_template import ChatTemplate, chat_template_of
+from pagoda.text.directory_vocabulary import tokenizer_from_directory
+from pagoda.text.gguf_vocabulary import tokenizer_from_gguf
+from pagoda.text.tokenizer import Tokenizer
+
+
+class Engine:
+    """One model, loaded and running. Whatever can be refused is refused before its weights are read.
+
+    Raises `PagodaError`: for files that are wrong, a model that is not supported, limits that do not fit.
+    """
+
+    def __init__(self, config: EngineConfig, progress: Progress = silent) -> None:
+        started = time.perf_counter()
+        with closing(open_checkpoint(config.model, config.revision)) as checkpoint:
+            family = family_for(checkpoint.config)
+            self.spec: ModelSpec = family.spec(checkpoint.config)
+            check_inventory(checkpoint, family, self.spec)
+            self.device = _device(config)
+            self.plan: MemoryPlan = plan_memory(
+                self.spec, config, element_bytes=self.device.element_bytes, usable_bytes=self.device.usable_bytes
+            )
+            self.tokenizer: Tokenizer = load_tokenizer(checkpoint, self.spec)
+            self.admission = Admission(
+                self.tokenizer,
+                _chat_template(config, self.tokenizer),
+                _defaults(config, checkpoint.generation_config),
+                self.plan.max_model_len,
+            )
+            runner = self._build_runner(config, checkpoint, progress)
+        self.step_log = StepLog()
+        self.client = EngineClient(self._build_core(config, runner), self.tokenizer, config.max_waiting)
+        self.load_seconds = time.perf_counter() - started
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> Runner:
+        from pagoda.runner.torch_runner import build_torch_runner
+
+        return build_torch_runner(
+            checkpoint,
+            family_for(checkpoint.config),
+            self.spec,
+            device=self.device.kind,
+            dtype=self.device.dtype,
+            num_blocks=self.plan.num_blocks,
+            block_size=config.block_size,
+            max_num_seqs=config.max_num_seqs,
+            real_vocab_size=self.tokenizer.vocab_size,
+            progress=progress,
+        )
+
+    def _build_core(self, config: EngineConfig, runner: Runner) -> EngineCore:
+        scheduler = Scheduler(
+            SchedulerConfig.of(config), KVCacheManager(self.plan.num_blocks, config.block_size), make_policy(config)
+        )
+        costs = CostModel(self.spec, self.device.dtype, self.device.element_bytes)
+        # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
+        return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
+
+
+def _device(config: EngineConfig) -> Device:
+    # Imported late: it brings torch, which everything up to here does without.
+    from pagoda.runner.torch_device import choose_device
+
+    return choose_device(config)
+
+
+def load_tokenizer(checkpoint: Checkpoint, spec: ModelSpec) -> Tokenizer:
+    """The checkpoint's own tokenizer. Raises `ModelFileError` where it has more tokens than the model has rows."""
+    if checkpoint.directory is not None:
+        tokenizer = tokenizer_from_directory(checkpoint.directory)
+    else:
+        tokenizer = tokenizer_from_gguf(checkpoint.metadata)
+    if tokenizer.vocab_size > spec.vocab_size:
+        raise ModelFileError(
+            f"{checkpoint.name}: the tokenizer has {tokenizer.vocab_size:,} tokens, but the model only {spec.vocab_size:,}"
+        )
+    return tokenizer
+
+
+def _chat_template(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate | PagodaError:
+    """The operator's template or the model's own; where there is none, the error that a chat request gets."""
+    if config.chat_template is None:
+        try:
+            return chat_template_of(tokenizer)
+        except PagodaError as error:
+            return error
+    try:
+        source = Path(config.chat_template).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InvalidValueError("chat_template", config.chat_template, f"a file that can be read ({reason})") from None
+    return chat_template_of(tokenizer, source)
+
+
+def _defaults(config: EngineConfig, generation_config: Mapping[str, object]) -> Mapping[str, object]:
+    if config.generation_config == "auto":
+        return generation_config
+    # Which tokens end a text is a property of the model, not a matter of taste.
+    return {name: value for name, value in generation_config.items() if name == "eos_token_id"}
