@@ -28,14 +28,15 @@ class KVCache:
 
 
 def allocate_kv(spec: ModelSpec, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype) -> KVCache:
-    """A cache of `num_blocks` blocks for the model, all zeros.
+    """A cache of `num_blocks` blocks for the model. Its contents are undefined: a block is cleared when it is first used,
+    so that memory no request has needed yet is not touched, and the operating system need not provide it.
 
     It takes num_blocks × block_size × (the sum over layers of 2 × num_kv_heads × head_dim) elements.
     """
 
     def tensors() -> tuple[torch.Tensor, ...]:
         return tuple(
-            torch.zeros(
+            torch.empty(
                 (num_blocks, block_size, layer.attention.num_kv_heads, layer.attention.head_dim),
                 dtype=dtype,
                 device=device,
