@@ -1,9 +1,13 @@
+from collections.abc import Iterator
+
 import pytest
 
+from pagoda.cli.chat import _turn
 from pagoda.cli.conversation import Conversation
+from pagoda.engine.outputs import CompletionDelta
 from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import SamplingParams
-from tests.cli.fake_llm import FakeLLM
+from tests.cli.fake_llm import FakeHandle, FakeLLM
 
 
 def talk(llm: FakeLLM, *questions: str, system: str | None = None) -> Conversation:
@@ -61,6 +65,27 @@ def test_an_answer_that_was_stopped_is_kept_as_it_was_shown() -> None:
     conversation.keep("abcdef", answer.text)
     conversation.ask("g")
     assert [message["content"] for message in llm.prompts[-1]] == ["abcdef", "fe", "g"]
+
+
+def test_ctrl_c_stops_the_answer_and_keeps_what_was_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: FakeHandle) -> Iterator[CompletionDelta]:
+        yield CompletionDelta("fake", 0, "par", (1,))
+        raise KeyboardInterrupt
+
+    llm = FakeLLM()
+    conversation = talk(llm)
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeHandle, "__iter__", interrupted)
+        _turn(conversation, "abc", stoppable=True)
+        with pytest.raises(KeyboardInterrupt):
+            _turn(conversation, "abc", stoppable=False)
+    shown = capsys.readouterr()
+    assert shown.out == "parpar"
+    assert "[stopped]" in shown.err
+    conversation.ask("d")
+    assert [message["content"] for message in llm.prompts[-1]] == ["abc", "par", "d"]
 
 
 def test_nothing_shown_nothing_kept() -> None:

@@ -3,19 +3,19 @@
 import json
 from pathlib import Path
 
-from tests.cli.command import pagoda
+from tests.cli.conftest import Pagoda
 
 GREEDY = ("--temperature", "0", "--max-tokens", "6", "--ignore-eos")
 
 
-def test_text_and_json_agree_and_stdin_is_a_prompt(tiny_model: Path) -> None:
+def test_text_and_json_agree_and_stdin_is_a_prompt(pagoda: Pagoda, tiny_model: Path) -> None:
     text = pagoda("generate", tiny_model, "--prompt", "abc", *GREEDY)
     assert text.returncode == 0, text.stderr
     from_stdin = pagoda("generate", tiny_model, "--prompt", "-", "--json", *GREEDY, stdin="abc\n")
     assert json.loads(from_stdin.stdout)["text"] + "\n" == text.stdout
 
 
-def test_several_choices_and_logprobs(tiny_model: Path) -> None:
+def test_several_choices_and_logprobs(pagoda: Pagoda, tiny_model: Path) -> None:
     done = pagoda(
         *("generate", tiny_model, "--prompt", "abc", "--n", "2", "--seed", "1", "--max-tokens", "3", "--ignore-eos"),
         *("--logprobs", "2", "--prompt-logprobs", "0", "--json"),
@@ -30,7 +30,7 @@ def test_several_choices_and_logprobs(tiny_model: Path) -> None:
     assert shown["usage"]["completion_tokens"] == 6
 
 
-def test_a_batch_file_with_every_kind_of_line(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_batch_file_with_every_kind_of_line(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     lines = [
         {"prompt": "abc", "id": "text"},
@@ -58,7 +58,7 @@ def test_a_batch_file_with_every_kind_of_line(tiny_model: Path, tmp_path: Path) 
     assert "--overwrite" in again.stderr
 
 
-def test_piped_lines_are_a_conversation(tiny_model: Path) -> None:
+def test_piped_lines_are_a_conversation(pagoda: Pagoda, tiny_model: Path) -> None:
     script = "Hi\n\n/help\nAnd you?\n/reset\nHi\n/nonsense\n/quit\nnever\n"
     done = pagoda("chat", tiny_model, *GREEDY, stdin=script)
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def test_piped_lines_are_a_conversation(tiny_model: Path) -> None:
     assert "--max-tokens 6" in done.stderr
 
 
-def test_a_full_context_is_said(tiny_model: Path) -> None:
+def test_a_full_context_is_said(pagoda: Pagoda, tiny_model: Path) -> None:
     questions = "x" * 90 + "\n" + "y" * 90 + "\n" + "z" * 300 + "\n"
     done = pagoda("chat", tiny_model, "--temperature", "0", "--max-tokens", "20", "--ignore-eos", stdin=questions)
     assert "oldest 1 exchange" in done.stderr
@@ -78,14 +78,14 @@ def test_a_full_context_is_said(tiny_model: Path) -> None:
     assert done.returncode == 1
 
 
-def test_chat_answers_one_prompt(tiny_model: Path) -> None:
+def test_chat_answers_one_prompt(pagoda: Pagoda, tiny_model: Path) -> None:
     asked = pagoda("chat", tiny_model, "--prompt", "Hi", "--system", "Be brief.", "--json", *GREEDY)
     raw = pagoda("generate", tiny_model, "--prompt", "Hi", "--chat", "--json", *GREEDY)
     with_system, without = json.loads(asked.stdout)["usage"], json.loads(raw.stdout)["usage"]
     assert with_system["prompt_tokens"] > without["prompt_tokens"] > 2
 
 
-def test_bench_offline_reports_what_it_promises(tiny_model: Path) -> None:
+def test_bench_offline_reports_what_it_promises(pagoda: Pagoda, tiny_model: Path) -> None:
     done = pagoda(
         *("bench", "offline", tiny_model, "--batch", "2", "--prompt-tokens", "20", "--output-tokens", "5"),
         *("--repeat", "2", "--json"),

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from pagoda.version import __version__
-from tests.cli.command import ROOT, pagoda
+from tests.cli.command import ROOT
+from tests.cli.command import pagoda as pagoda_process
+from tests.cli.conftest import Pagoda
 
 
-def test_version_and_help() -> None:
+def test_version_and_help(pagoda: Pagoda) -> None:
     assert pagoda("--version").stdout == f"pagoda {__version__}\n"
     shown = pagoda("--help").stdout
     for command in ("chat", "generate", "inspect", "bench"):
@@ -55,7 +57,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "rich", "j
         (["frobnicate"], "frobnicate"),
     ],
 )
-def test_a_refusal_is_exit_code_2_and_one_sentence(arguments: list[str], named: str) -> None:
+def test_a_refusal_is_exit_code_2_and_one_sentence(pagoda: Pagoda, arguments: list[str], named: str) -> None:
     refused = pagoda(*arguments)
     assert refused.returncode == 2
     assert refused.stdout == ""
@@ -63,7 +65,7 @@ def test_a_refusal_is_exit_code_2_and_one_sentence(arguments: list[str], named: 
     assert "Traceback" not in refused.stderr
 
 
-def test_a_corrupt_model_is_one_sentence(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_corrupt_model_is_one_sentence(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
     for path in tiny_model.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     weights = tmp_path / "model.safetensors"
@@ -86,7 +88,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tiny_model: Path) -> None:
 
 
 def test_json_is_one_object(tiny_model: Path) -> None:
-    done = pagoda(
+    done = pagoda_process(
         "generate", tiny_model, "--prompt", "Hé", "--max-tokens", "5", "--json", "--temperature", "0", "--ignore-eos"
     )
     assert done.returncode == 0, done.stderr

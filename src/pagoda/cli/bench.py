@@ -38,10 +38,6 @@ def offline(
     config: EngineConfig,
 ) -> None:
     """Measure prefill and decode of this engine, without a server."""
-    from pagoda.cli.bench_offline import Load, measure
-    from pagoda.llm import LLM
-    from pagoda.progress import TerminalProgress
-
     for name, value, minimum in (
         ("--batch", batch, 1),
         ("--prompt-tokens", prompt_tokens, 1),
@@ -54,6 +50,11 @@ def offline(
         if config.max_num_seqs != default_of("max_num_seqs"):
             raise InvalidValueError("--batch", batch, f"at most --max-num-seqs ({config.max_num_seqs})")
         config = dataclasses.replace(config, max_num_seqs=batch)
+
+    from pagoda.cli.bench_offline import Load, measure
+    from pagoda.llm import LLM
+    from pagoda.progress import TerminalProgress
+
     with LLM(**dataclasses.asdict(config)) as llm:
         _check_room(llm.plan, batch, prompt_tokens, output_tokens)
         with TerminalProgress() as bars:

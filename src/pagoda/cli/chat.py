@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import sys
@@ -43,15 +44,16 @@ def chat(
 
     In the conversation: /help, /reset, /quit; Ctrl-C stops an answer, Ctrl-D ends.
     """
-    from pagoda.cli.conversation import Conversation
-    from pagoda.llm import LLM
-
     if sampling.n != 1:
         raise PagodaError(f"--n: got {sampling.n}, must be 1 in a chat, which goes on from one answer")
     if json_ and prompt is None:
         raise PagodaError("--json needs --prompt: only a single answer is one object")
     if not json_ and (sampling.logprobs is not None or sampling.prompt_logprobs is not None):
         raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
+
+    from pagoda.cli.conversation import Conversation
+    from pagoda.llm import LLM
+
     with LLM(**dataclasses.asdict(config)) as llm:
         conversation = Conversation(llm, system, sampling)
         if prompt is not None:
@@ -81,7 +83,8 @@ def _answer_once(conversation: Conversation, prompt: str, json_: bool) -> None:
 
 
 def _talk(conversation: Conversation) -> None:
-    import readline  # noqa: F401  (gives input() editing and history)
+    with contextlib.suppress(ImportError):  # not on every platform
+        import readline  # noqa: F401  (gives input() editing and history)
 
     while True:
         try:

@@ -64,11 +64,12 @@ def generate(
 
 
 def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampling: SamplingParams) -> None:
+    if not json_ and (sampling.logprobs is not None or sampling.prompt_logprobs is not None):
+        raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
+
     from pagoda.cli.results import result_json
     from pagoda.llm import LLM
 
-    if not json_ and (sampling.logprobs is not None or sampling.prompt_logprobs is not None):
-        raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
     with LLM(**dataclasses.asdict(config)) as llm:
         handle = llm.submit([{"role": "user", "content": prompt}] if chat else prompt, sampling)
         if not json_ and sampling.n == 1:
@@ -89,15 +90,18 @@ def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampli
 def _batch(
     config: EngineConfig, source: Path, target: Path, *, overwrite: bool, json_: bool, sampling: SamplingParams
 ) -> None:
+    if target.exists() and source.exists() and target.samefile(source):
+        raise PagodaError(f"--output: {target} is the input itself")
+
     from pagoda.cli.batch import fingerprint, run_batch
     from pagoda.cli.batch_input import summarize
     from pagoda.cli.batch_output import BatchOutput
-    from pagoda.llm import LLM
 
-    if target.exists() and source.exists() and target.samefile(source):
-        raise PagodaError(f"--output: {target} is the input itself")
     with TerminalProgress() as bars:
         summary = summarize(source, bars)
+
+    from pagoda.llm import LLM
+
     # One display at a time: loading the model shows bars of its own.
     with BatchOutput(target, fingerprint(summary, config, sampling), overwrite) as output:
         if output.num_done:

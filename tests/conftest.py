@@ -1,0 +1,16 @@
+"""What tests of several parts share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_model import write_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny LLaMA with random weights and a byte-level tokenizer, as a directory."""
+    directory: Path = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    return str(directory)
