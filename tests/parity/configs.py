@@ -11,7 +11,7 @@ import transformers
 TINY: dict[str, Any] = {
     "vocab_size": 256,
     "hidden_size": 64,
-    "intermediate_size": 112,
+    "intermediate_size": 128,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
