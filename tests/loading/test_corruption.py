@@ -37,12 +37,20 @@ def write_config(directory: Path, content: bytes) -> str:
     return str(directory)
 
 
+def write_index(directory: Path, content: bytes) -> str:
+    huggingface_directory(directory)
+    (directory / "model.safetensors").replace(directory / "1.safetensors")
+    (directory / "model.safetensors.index.json").write_bytes(content)
+    return str(directory)
+
+
 CONFIG = b"""{"model_type": "llama", "rope_parameters": {"full_attention": {"rope_theta": 1.5, "rope_type": "linear"}},
  "eos_token_id": [1, 2], "text_config": {"hidden_size": 4}, "n_embd": null}"""
 KINDS: dict[str, tuple[Callable[[Path, bytes], str], bytes]] = {
     "gguf": (write_gguf, tiny_gguf()),
     "safetensors": (write_safetensors, tiny_safetensors()),
     "config": (write_config, CONFIG),
+    "index": (write_index, b'{"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "1.safetensors"}}'),
 }
 
 

@@ -15,6 +15,7 @@ from pagoda.errors import ModelFileError
 from pagoda.loading.resolve import open_checkpoint
 from tests.loading.fake_hub import SHA, FakeHub
 from tests.loading.files import TINY_CONFIG, entry, safetensors_bytes, tiny_gguf, tiny_safetensors
+from tests.loading.test_gguf_checkpoint import PARTS
 
 CONFIG = json.dumps(TINY_CONFIG).encode()
 REPOSITORIES = {
@@ -42,6 +43,7 @@ REPOSITORIES = {
         "mmproj-F16.gguf": tiny_gguf(),
         "config.json": CONFIG,
     },
+    "org/split": {f"Q8_0/m-Q8_0-{part:05}-of-00003.gguf": PARTS[part - 1] for part in (1, 2, 3)},
     "org/pickles": {"config.json": CONFIG, "pytorch_model.bin": b"a pickle"},
 }
 
@@ -113,6 +115,12 @@ def test_what_is_cached_is_not_fetched_again(fake: FakeHub) -> None:
 def test_a_gguf_by_its_quantization(fake: FakeHub, choice: str, file: str) -> None:
     assert open_checkpoint(f"org/quants:{choice}").kind == "gguf"
     assert fake.downloaded == [file]
+
+
+def test_a_split_gguf_is_fetched_whole(fake: FakeHub) -> None:
+    assert list(open_checkpoint("org/split").tensors) == ["a", "b"]
+    assert list(open_checkpoint("org/split:Q8_0").tensors) == ["a", "b"]
+    assert len(fake.downloaded) == 3
 
 
 def test_without_a_choice_files_and_sizes_are_listed(fake: FakeHub) -> None:

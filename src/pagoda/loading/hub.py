@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ _HUB_ID = re.compile(
 )
 MAX_ID_LENGTH = 96  # the hub's own limit
 _SMALL_SUFFIXES = (".json", ".jinja")
-_SMALL_NAMES = ("merges.txt", "tokenizer.model")
+_SMALL_NAMES = ("merges.txt",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,8 @@ def _needed(wanted: HubId, sizes: dict[str, int], where: str) -> list[str]:
 def _remote_files(repository: str, revision: str | None, where: str) -> dict[str, int]:
     from huggingface_hub import HfApi
 
-    try:
+    with _failures_explained(where, revision):
         info = HfApi().model_info(repository, revision=revision, files_metadata=True)
-    except Exception as error:
-        raise _explained(error, where, revision) from error
     return {file.rfilename: file.size or 0 for file in info.siblings or ()}
 
 
@@ -120,15 +120,24 @@ def _download(repository: str, revision: str | None, names: list[str], where: st
             options.setdefault("disable", None)
             super().__init__(*args, **options)  # type: ignore[no-untyped-call]
 
-    try:
-        patterns = [glob.escape(name) for name in names]
+    patterns = [glob.escape(name) for name in names]
+    with _failures_explained(where, revision):
         return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, tqdm_class=TerminalBar))
+
+
+@contextmanager
+def _failures_explained(where: str, revision: str | None) -> Iterator[None]:
+    """Turns the failures of `huggingface_hub` that can be foreseen into `ModelFileError` or `_UnreachableError`."""
+    try:
+        yield
     except Exception as error:
-        raise _explained(error, where, revision) from error
+        explanation = _refusal(error, where, revision) or _unreachable(error)
+        if explanation is None:
+            raise
+        raise explanation from error
 
 
-def _explained(error: Exception, where: str, revision: str | None) -> Exception:
-    """What a failure of `huggingface_hub` means: a `ModelFileError`, `_UnreachableError`, or the error itself if unforeseen."""
+def _refusal(error: Exception, where: str, revision: str | None) -> ModelFileError | None:
     from huggingface_hub import errors
 
     if isinstance(error, errors.HFValidationError):
@@ -141,7 +150,7 @@ def _explained(error: Exception, where: str, revision: str | None) -> Exception:
     ):
         if isinstance(error, kind):
             return ModelFileError(f"{where}: {sentence}")
-    return _unreachable(error) or error
+    return None
 
 
 def _unreachable(error: Exception) -> _UnreachableError | None:

@@ -55,6 +55,8 @@ def _existing_path(model: str) -> Path | None:
 def _open_path(path: Path, name: str) -> Checkpoint:
     if path.is_dir():
         return _open_directory(path, name)
+    if not path.is_file():
+        raise ModelFileError(f"{path}: is neither a file nor a directory")
     if is_gguf(path.name) or _begins_with(path, b"GGUF"):
         return GGUFCheckpoint(path, name)
     if path.suffix in PICKLE_SUFFIXES:

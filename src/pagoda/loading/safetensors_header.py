@@ -16,7 +16,7 @@ from pagoda.loading.mapped_file import MappedFile
 
 MAX_HEADER_BYTES = 100_000_000
 MAX_DIMENSIONS = 8
-MAX_DIMENSION = 1 << 48
+MAX_ELEMENTS = 1 << 48
 
 DTYPE_BYTES = {
     "F64": 8,
@@ -75,9 +75,15 @@ def _entry(file: MappedFile, name: str, entry: Any, base: int) -> Placed:
         raise ModelFileError(f"{where} has the dtype {shown(dtype)}, a string is needed")
     if dtype not in DTYPE_BYTES:
         raise UnsupportedModelError(f"{where}: dtype", dtype, DTYPE_BYTES)
-    if not _is_sizes(shape, MAX_DIMENSION) or len(shape) > MAX_DIMENSIONS:
+    # An empty tensor's other sizes count as well: no array can be made of sizes whose product overflows.
+    if (
+        not _is_sizes(shape, MAX_ELEMENTS)
+        or len(shape) > MAX_DIMENSIONS
+        or math.prod(max(1, size) for size in shape) > MAX_ELEMENTS
+    ):
         raise ModelFileError(
-            f"{where} has the shape {shown(shape)}, at most {MAX_DIMENSIONS} sizes from 0 to {MAX_DIMENSION:,} are allowed"
+            f"{where} has the shape {shown(shape)}, must be at most {MAX_DIMENSIONS} sizes "
+            f"whose product is at most {MAX_ELEMENTS:,}"
         )
     if not _is_sizes(offsets, file.size - base) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ModelFileError(
