@@ -15,6 +15,7 @@ from pagoda.core.policies import FirstComeFirstServed
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import RequestKey, TokenLogprobs
+from pagoda.errors import DoesNotFitError
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.runner.torch_runner import TorchRunner, build_torch_runner
@@ -100,6 +101,11 @@ def generate(
                 logprobs[event.key.request_id] += event.prompt_logprobs
         invariants.check(scheduler)
     return list(tokens.values()), list(logprobs.values()), scheduler.num_preemptions
+
+
+def test_a_cache_that_no_memory_holds_is_one_sentence(directory: Path) -> None:
+    with pytest.raises(DoesNotFitError, match=r"cpu ran out of memory .* 10,000,000,000,000 KV blocks; choose fewer"):
+        new_runner(directory, 10**13)
 
 
 def test_greedy_text_is_that_of_transformers(directory: Path, prompts: list[tuple[int, ...]]) -> None:

@@ -53,7 +53,7 @@ class InputBatch:
     """
 
     def __init__(self, num_blocks: int, block_size: int, max_num_seqs: int, vocab_size: int) -> None:
-        """vocab_size: rows of the embedding table, which every token id must be below."""
+        """vocab_size: tokens that there really are, which every token id must be below."""
         self._num_blocks, self._block_size = num_blocks, block_size
         self._max_num_seqs, self._vocab_size = max_num_seqs, vocab_size
         self._running: dict[RequestKey, _Running] = {}

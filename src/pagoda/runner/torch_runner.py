@@ -213,13 +213,17 @@ def build_torch_runner(
                 lambda done, total: progress("loading weights", done, total),
             )
             cache = allocate_kv(spec, num_blocks, block_size, torch_device, torch_dtype)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        # On the CPU torch has no class of its own for this.
+        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
         raise DoesNotFitError(
             f"{checkpoint.name}: {device} ran out of memory while loading weights and {num_blocks:,} KV blocks; "
             "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
         ) from error
-    inputs = InputBatch(num_blocks, block_size, max_num_seqs, spec.vocab_size)
-    return TorchRunner(model, TorchOps(cache), inputs, torch_device, min(real_vocab_size, spec.vocab_size))
+    vocab_size = min(real_vocab_size, spec.vocab_size)
+    inputs = InputBatch(num_blocks, block_size, max_num_seqs, vocab_size)
+    return TorchRunner(model, TorchOps(cache), inputs, torch_device, vocab_size)
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -79,10 +79,12 @@ def _edited(logits: torch.Tensor, batch: SamplingBatch) -> torch.Tensor:
 class _Chance:
     """The random rows' parameters on the device, each [K, 1].
 
-    all_limited: every row has a top_k, so no line reaches its end. Known on the host, so that asking costs no wait.
+    all_limited: every row has a top_k, so no line reaches its end. any_min_p: some row has a min_p. Both are known on the
+    host, so that asking costs no wait.
     """
 
     all_limited: bool
+    any_min_p: bool
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
@@ -93,11 +95,12 @@ class _Chance:
     def of(cls, batch: SamplingBatch, vocab_size: int, device: torch.device) -> _Chance:
         top_k = np.where(batch.top_k == 0, vocab_size, np.minimum(batch.top_k, vocab_size))
         columns = (batch.temperature, top_k, batch.top_p, batch.min_p, batch.uniforms)
-        return cls(bool((top_k < vocab_size).all()), *(_tensor(column, device)[:, None] for column in columns))
+        flags = bool((top_k < vocab_size).all()), bool((batch.min_p > 0).any())
+        return cls(*flags, *(_tensor(column, device)[:, None] for column in columns))
 
     def of_rows(self, rows: torch.Tensor) -> _Chance:
         columns = (self.temperature, self.top_k, self.top_p, self.min_p, self.uniforms)
-        return _Chance(self.all_limited, *(column[rows] for column in columns))
+        return _Chance(self.all_limited, self.any_min_p, *(column[rows] for column in columns))
 
 
 def _choose(logits: torch.Tensor, chance: _Chance) -> torch.Tensor:
@@ -130,8 +133,9 @@ def _choose_within(logits: torch.Tensor, chance: _Chance, length: int) -> tuple[
     if length < vocab_size and not chance.all_limited:
         unlimited = (chance.top_k >= vocab_size) & ~known
         everything = _weights(logits, peak, chance)
-        everything = torch.where(everything >= chance.min_p * _ONE, everything, 0).sum(-1, keepdim=True)
-        total = torch.where(unlimited, everything, total)
+        if chance.any_min_p:
+            everything *= everything >= chance.min_p * _ONE
+        total = torch.where(unlimited, everything.sum(-1, keepdim=True), total)
         known = known | unlimited
     nucleus = (chance.top_p >= 1) | ((running - weights).double() < chance.top_p * total.double())
     nucleus[:, 0] = True
@@ -148,14 +152,16 @@ def line(logits: torch.Tensor, length: int) -> torch.Tensor:
     # One integer key holds both: a float's bits, turned so that they order like the float, and the id counted down. All
     # keys differ, so unlike equal floats they have one order. Adding zero turns -0.0 into 0.0, its equal.
     bits = (logits + 0.0).view(torch.int32)
-    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    ids = torch.arange(logits.shape[-1], device=logits.device)
-    keys = (bits.long() << 32) | (_ID_BITS - ids)
+    bits ^= (bits >> 31).bitwise_and_(0x7FFFFFFF)
+    keys = bits.long()
+    keys <<= 32
+    keys |= torch.arange(_ID_BITS, _ID_BITS - logits.shape[-1], -1, device=logits.device)
     return _ID_BITS - (keys.topk(length, dim=-1).values & _ID_BITS)
 
 
 def _weights(logits: torch.Tensor, peak: torch.Tensor, chance: _Chance) -> torch.Tensor:
-    return ((logits.double() - peak) / chance.temperature).exp_().mul_(_ONE).long()
+    # In place, as this may be over the whole vocabulary.
+    return logits.double().sub_(peak).div_(chance.temperature).exp_().mul_(_ONE).long()
 
 
 def _on_device(edits: Edits, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
