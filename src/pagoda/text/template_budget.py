@@ -13,7 +13,7 @@ MAX_DEPTH = 200
 
 # A step is about one node of the template's syntax tree, evaluated once (some 100 ns): what one message may take is far
 # above any real template, which goes over the messages once or twice, and the whole stays within a second or so.
-BASE_STEPS = 2_000_000
+BASE_STEPS = 1_000_000
 STEPS_PER_ITEM = 20_000
 BASE_CHARACTERS = 50_000_000
 CHARACTERS_PER_INPUT_CHARACTER = 200

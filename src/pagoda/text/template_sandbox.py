@@ -71,10 +71,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in Jinja
         budget = budget_of(__context)
         budget.charge(5)
-        for value in (*args, *kwargs.values()):
+        # The compiler adds the variables of the loop and the block around the call, under these names.
+        own = {name: value for name, value in kwargs.items() if name not in {"_loop_vars", "_block_vars"}}
+        for value in (*args, *own.values()):
             budget.measure(value)
         if isinstance(__obj, BuiltinMethodType) and isinstance(__obj.__self__, str):
-            return _call_text_method(budget, __obj, args, kwargs)
+            return _call_text_method(budget, __obj, args, own)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, (list, tuple, dict)):
             budget.charge(len(result))

@@ -1,0 +1,43 @@
+"""Texts in many scripts, our own, for whatever reads or writes text."""
+
+TEXTS = (
+    "",
+    "Hello, world!",
+    "The river's edge isn't where we'd've thought they'll meet; I'm sure you're right.",
+    "Straße, façade, naïve, Ærøskøbing, İstanbul, ŁÓDŹ, coöperate",
+    "cafe\u0301 and caf\u00e9 are written differently",
+    "Широка страна моя; съешь ещё этих мягких булок",
+    "Η θάλασσα ήταν ήσυχη και ο ήλιος έλαμπε",
+    "القمر فوق البحر، والليل طويل؟ ٠١٢٣",
+    "שָׁלוֹם עוֹלָם, מה שלומך היום",
+    "नमस्ते दुनिया, क्या हाल है? १२३",
+    "สวัสดีชาวโลก วันนี้อากาศดีมาก",
+    "山高月小，水落石出。今天的天气很好！",
+    "ひらがなとカタカナ、漢字もあるよ。",
+    "안녕하세요 세계, 오늘은 바람이 시원합니다.",
+    "👩‍👩‍👧‍👦 and 👍🏽 and 🏳️‍🌈 and 🇩🇪🇫🇷",
+    "def add(a, b):\n\treturn a + b\n\n\nclass A:\n    x: int = 0xFF\r\n",
+    '{"key": [1, 2.5, -3e10, null, true], "päth": "C:\\\\tmp"}',
+    "0 1 12 123 1234 12345 1234567890 3.14159 1,000,000 ½ ² Ⅷ ൫",
+    " ",
+    "   ",
+    "a  b   c    d",
+    "  leading and trailing  ",
+    "\n\n\n\t\t\t \n \t \r\n\r\n",
+    "no\u00a0break\u2003space\u200bzero\ufeffmark\u3000wide",
+    "nul\x00bell\x07esc\x1b[31mred\x7f",
+    "!!!???...---===+++///\\\\\\###@@@$$$%%%^^^&&&***((()))",
+    "don't DON'T Don\u2019t 'tis 'S 'LL 'Ve",
+    "math: ∑ᵢ xᵢ² ≤ ∞ ∀ε>0 ∃δ ⊕ 𝔸𝕓𝒸",
+    "\U0001f9ec\U00020000\U0010ffff private \ue000",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "https://example.org/a_b-c?d=e&f=%20#g user@example.org",
+    "Line one.\nLine two, with a number: 42.\n\n- item\n- item\n\n| a | b |\n|---|---|\n",
+)
+
+SPECIAL_TEXTS = (
+    "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",
+    "a<|endoftext|>b <|im_end|> c",
+    "<|im_start|><|im_start|>",
+    "<|im_start> is no token, nor <|im_end",
+)
