@@ -1,0 +1,56 @@
+"""Greedy text in float32 is the same alone, in a crowd, for every chunk size, and through forced preemption."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagoda import LLM, SamplingParams
+
+RANDOM = np.random.default_rng(20261130)
+PROMPTS = [RANDOM.integers(0, 256, size=length).tolist() for length in (1, 3, 17, 33, 64, 100, 5, 48, 31, 80)]
+GREEDY = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+SEEDED = SamplingParams(temperature=0.9, top_p=0.95, seed=11, max_tokens=40, ignore_eos=True, frequency_penalty=0.5)
+
+
+def generated(llm: LLM, sampling: SamplingParams, one_by_one: bool = False) -> list[list[int]]:
+    batches = [[prompt] for prompt in PROMPTS] if one_by_one else [PROMPTS]
+    return [output.outputs[0].token_ids for batch in batches for output in llm.generate(batch, sampling)]
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_model: str) -> dict[str, list[list[int]]]:
+    with LLM(tiny_model, num_kv_blocks=128) as llm:
+        return {
+            name: generated(llm, params, one_by_one=True) for name, params in (("greedy", GREEDY), ("seeded", SEEDED))
+        }
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 32, 512])
+def test_in_a_crowd_with_every_chunk_size(tiny_model: str, alone: dict[str, list[list[int]]], chunk: int) -> None:
+    budget = max(chunk, len(PROMPTS))
+    with LLM(tiny_model, num_kv_blocks=128, max_batched_tokens=budget, max_prefill_chunk=chunk) as llm:
+        assert generated(llm, GREEDY) == alone["greedy"]
+        assert generated(llm, SEEDED) == alone["seeded"]
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_through_preemption(tiny_model: str, alone: dict[str, list[list[int]]], policy: str) -> None:
+    # The longest request alone takes 9 of these blocks, and all of them together would take 53.
+    with LLM(tiny_model, num_kv_blocks=16, max_model_len=144, max_batched_tokens=32, policy=policy) as llm:
+        assert generated(llm, GREEDY) == alone["greedy"]
+        assert generated(llm, SEEDED) == alone["seeded"]
+        assert llm.step_log.totals.preemptions > 0
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 64])
+def test_for_other_block_sizes(tiny_model: str, alone: dict[str, list[list[int]]], block_size: int) -> None:
+    with LLM(tiny_model, num_kv_blocks=2048 // block_size, block_size=block_size, max_batched_tokens=50) as llm:
+        assert generated(llm, GREEDY) == alone["greedy"]
+
+
+def test_an_unset_seed_is_drawn_anew_for_each_request(tiny_model: str) -> None:
+    sampling = SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True)
+    with LLM(tiny_model, num_kv_blocks=128) as llm:
+        texts = {tuple(output.outputs[0].token_ids) for output in llm.generate([PROMPTS[2]] * 8, sampling)}
+    assert len(texts) == 8
