@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from pagoda.models.transforms import AS_STORED, Transform
 from pagoda.ops.interface import B, Ops, T, W
@@ -25,6 +25,10 @@ class Source:
     gguf: str
     from_huggingface: Transform = AS_STORED
     from_gguf: Transform = AS_STORED
+
+    def of(self, kind: Literal["huggingface", "gguf"]) -> tuple[tuple[str, ...], Transform]:
+        """The names in files of that kind, and what to do with what is there."""
+        return ((self.gguf,), self.from_gguf) if kind == "gguf" else (self.huggingface, self.from_huggingface)
 
 
 class Weights(Protocol[W_out]):

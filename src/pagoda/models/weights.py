@@ -9,7 +9,6 @@ from typing import Generic
 from pagoda.errors import ModelFileError
 from pagoda.loading.checkpoint import Checkpoint, StoredTensor
 from pagoda.models.family import Family, Model, Source
-from pagoda.models.transforms import Transform
 from pagoda.ops.interface import W, WeightOps
 from pagoda.planning.formats import weight_format
 from pagoda.planning.model_spec import ModelSpec
@@ -30,17 +29,16 @@ def check_inventory(checkpoint: Checkpoint, family: Family, spec: ModelSpec) -> 
     missing: list[str] = []
     misshapen: list[str] = []
     for weight in spec.weights:
-        source = sources[weight.name]
-        names = _names(checkpoint, source)
+        names, transform = sources[weight.name].of(checkpoint.kind)
         name = next((name for name in names if name in checkpoint.tensors), None)
         if name is None:
             missing.append(names[0])
             continue
         found[weight.name] = name
-        info, wanted = checkpoint.tensors[name], _transform(checkpoint, source).stored_shape(weight.shape)
+        info, wanted = checkpoint.tensors[name], transform.stored_shape(weight.shape)
         weight_format(info.format)
         if info.shape != wanted:
-            misshapen.append(f"{name} is {_shape(info.shape)} but the config means {_shape(wanted)}")
+            misshapen.append(f"{name} is {_shape(info.shape)} where the config means {_shape(wanted)}")
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored(spec)) or r"(?!)")
     used = set(found.values())
     unknown = [name for name in checkpoint.tensors if name not in used and not ignored.fullmatch(name)]
@@ -97,21 +95,14 @@ class _CheckpointWeights(Generic[W]):
 
     def _read(self, name: str) -> StoredTensor:
         stored = self._checkpoint.read(self._names[name])
-        return _transform(self._checkpoint, self._sources[name]).apply(stored)
+        _, transform = self._sources[name].of(self._checkpoint.kind)
+        return transform.apply(stored)
 
     def _taken(self, weight: W, *names: str) -> W:
         self._done += sum(self._checkpoint.tensors[self._names[name]].num_bytes for name in names)
         if self._progress is not None:
             self._progress(self._done, self._total)
         return weight
-
-
-def _names(checkpoint: Checkpoint, source: Source) -> tuple[str, ...]:
-    return (source.gguf,) if checkpoint.kind == "gguf" else source.huggingface
-
-
-def _transform(checkpoint: Checkpoint, source: Source) -> Transform:
-    return source.from_gguf if checkpoint.kind == "gguf" else source.from_huggingface
 
 
 def _shape(shape: Sequence[int]) -> str:
