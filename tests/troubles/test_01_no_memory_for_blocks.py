@@ -14,9 +14,22 @@ from pagoda.errors import DoesNotFitError
 from pagoda.planning.ledger import MemoryPlan
 from pagoda.planning.memory import plan_memory
 from pagoda.planning.model_spec import ModelSpec
-from tests.planning.specs import llama_7b, smollm2
+from tests.planning.specs import llama_7b, llama_spec, smollm2
 
 MIB = 1 << 20
+
+
+def wide_vocabulary() -> ModelSpec:
+    """A model whose sampling takes more than its layers."""
+    return llama_spec(
+        hidden_size=64,
+        intermediate_size=128,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        vocab_size=50_000,
+        context_length=1024,
+    )
 
 
 def refusal(spec: ModelSpec, config: EngineConfig, element_bytes: int, usable_bytes: int) -> str:
@@ -43,7 +56,7 @@ def apply_remedy(message: str, spec: ModelSpec, config: EngineConfig, usable_byt
         (smollm2(), {"num_kv_blocks": 60_000, "memory_fraction": 0.5}, 3072 * MIB, "num_kv_blocks"),
         (smollm2(), {"max_model_len": 8192, "memory_fraction": 0.9}, 1024 * MIB, "max_model_len"),
         (smollm2(), {"max_batched_tokens": 8192, "memory_fraction": 0.9}, 2048 * MIB, "max_batched_tokens"),
-        (smollm2(), {"max_num_seqs": 64, "max_batched_tokens": 64, "memory_fraction": 0.9}, 620 * MIB, "max_num_seqs"),
+        (wide_vocabulary(), {"max_batched_tokens": 64, "memory_fraction": 0.9}, 190 * MIB, "max_num_seqs"),
         (llama_7b(), {"memory_fraction": 0.9}, 16 * 1024 * MIB, "dtype"),
     ],
 )  # fmt: skip
@@ -59,7 +72,7 @@ def test_the_one_setting_named_fixes_it(
 
 def test_all_of_memory_is_the_last_resort() -> None:
     spec, config = llama_7b(), EngineConfig(max_batched_tokens=1, max_num_seqs=1, memory_fraction=0.9)
-    usable_bytes = 14_500_000_000
+    usable_bytes = 15_300_000_000
     with pytest.raises(DoesNotFitError, match=r"set memory_fraction to 0\.9[0-9]$"):
         plan_memory(spec, config, element_bytes=2, usable_bytes=usable_bytes)
 
@@ -74,6 +87,13 @@ def test_the_message_has_every_figure() -> None:
         "644,245,094 B",
     ):
         assert figure in message
+
+
+def test_loading_is_counted_where_it_takes_more_than_the_first_blocks() -> None:
+    message = refusal(llama_7b(), EngineConfig(max_batched_tokens=64, memory_fraction=0.9), 2, 15_300_000_000)
+    assert (
+        "weights 12.55 GiB, and the largest of them twice more in float32 while they are loaded 1000.00 MiB" in message
+    )
 
 
 def test_where_no_setting_helps_it_says_how_much_memory_would() -> None:

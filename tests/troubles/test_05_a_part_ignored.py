@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError
-from pagoda.planning.memory import kv_block_bytes, plan_memory, weight_bytes
+from pagoda.planning.memory import held_format, kv_block_bytes, plan_memory, weight_bytes
 from pagoda.planning.workspace import activation_bytes
 from tests.planning.specs import smollm2
 
@@ -36,7 +36,7 @@ def test_the_parts_are_all_there_and_sum_to_the_whole(
     parts = {entry.name: entry.num_bytes for entry in plan.entries}
     assert sum(parts.values()) == usable_bytes
     assert min(parts.values()) >= 0
-    assert parts["weights"] == weight_bytes(smollm2(), "bfloat16")
+    assert parts["weights"] == weight_bytes(smollm2(), held_format(2))
     assert parts["KV cache"] == plan.num_blocks * kv_block_bytes(smollm2(), block_size, 2)
     assert parts["workspace"] == activation_bytes(
         smollm2(),

@@ -49,11 +49,22 @@ def weight_bytes(spec: ModelSpec, format_of: FormatOf) -> int:
     """Bytes of all weights, tied ones once.
 
     format_of: one dtype or format for all ("bfloat16", "Q8_0"), or each weight's by its canonical name (a mapping) or
-    from its `WeightSpec` (a function). The torch reference holds every weight in the compute dtype.
+    from its `WeightSpec` (a function; `held_format` is the one of the torch reference).
     Raises KeyError for a name the mapping lacks, `UnsupportedModelError` for an unknown format, ValueError for a row
     that is not whole blocks.
     """
     return sum(tensor_bytes(weight.shape, format_name(format_of, weight)) for weight in spec.weights)
+
+
+def held_format(element_bytes: int) -> Callable[[WeightSpec], str]:
+    """How the torch reference holds weights: all dense, in the compute dtype, but norms in float32."""
+    dense = "F32" if element_bytes == 4 else "BF16"
+    return lambda weight: "F32" if weight.part == "norm" else dense
+
+
+def loading_bytes(spec: ModelSpec) -> int:
+    """What loading takes beside the weights: one at a time is dequantized to float32, with as much again on the way."""
+    return max(weight.num_elements for weight in spec.weights) * 2 * 4
 
 
 def format_name(format_of: FormatOf, weight: WeightSpec) -> str:
@@ -93,10 +104,15 @@ class Demand:
             element_bytes=self.element_bytes,
         )
 
+    def cache(self, num_blocks: int) -> int:
+        return num_blocks * kv_block_bytes(self.spec, self.block_size, self.element_bytes)
+
     def total(self, num_blocks: int) -> int:
-        """Bytes needed with so many blocks. It strictly grows with them, so there is one answer to "how many fit"."""
-        cache = num_blocks * kv_block_bytes(self.spec, self.block_size, self.element_bytes)
-        return self.weight_bytes + self.workspace(num_blocks) + cache
+        """Bytes needed with so many blocks. It never shrinks as they grow, so there is one answer to "how many fit".
+
+        Loading is over before cache and workspace are taken, so it is the larger of the two that counts.
+        """
+        return self.weight_bytes + max(self.workspace(num_blocks) + self.cache(num_blocks), loading_bytes(self.spec))
 
     @property
     def least_blocks(self) -> int:
@@ -139,7 +155,7 @@ def plan_memory(
     demand = Demand(
         spec=spec,
         element_bytes=element_bytes,
-        weight_bytes=held_weight_bytes if held_weight_bytes is not None else spec.num_parameters * element_bytes,
+        weight_bytes=weight_bytes(spec, held_format(element_bytes)) if held_weight_bytes is None else held_weight_bytes,
         block_size=config.block_size,
         max_num_seqs=config.max_num_seqs,
         max_batched_tokens=config.max_batched_tokens,
@@ -162,7 +178,7 @@ def _plan(demand: Demand, num_blocks: int, usable_bytes: int, memory_fraction: f
     budget = budget_bytes(usable_bytes, memory_fraction)
     block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.element_bytes)
     workspace = demand.workspace(num_blocks)
-    cache = num_blocks * block_bytes
+    cache = demand.cache(num_blocks)
     max_model_len = demand.model_len(num_blocks)
     cached = f"{num_blocks:,} blocks of {demand.block_size} tokens, {block_bytes:,} B each"
     step = f"for up to {demand.max_batched_tokens:,} tokens a step, max_num_seqs {demand.max_num_seqs:,}"
@@ -208,7 +224,7 @@ def _check_limits(spec: ModelSpec, config: EngineConfig) -> None:
 def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
     """One sentence: what is needed, what there is, and the one setting that fixes it."""
     blocks = demand.least_blocks
-    cache = blocks * kv_block_bytes(demand.spec, demand.block_size, demand.element_bytes)
+    workspace, cache, loading = demand.workspace(blocks), demand.cache(blocks), loading_bytes(demand.spec)
     needed, budget = demand.total(blocks), budget_bytes(usable_bytes, memory_fraction)
     remedy = next(_remedies(demand, usable_bytes, budget), None)
     advice = (
@@ -216,11 +232,15 @@ def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
         if remedy
         else f"no one setting changes that; a smaller model would, or {binary_size(int(needed / memory_fraction))} usable"
     )
+    parts = (
+        f"workspace {binary_size(workspace)} and a KV cache for {blocks * demand.block_size:,} tokens "
+        f"({blocks:,} blocks) {binary_size(cache)}"
+        if workspace + cache >= loading
+        else f"and the largest of them twice more in float32 while they are loaded {binary_size(loading)},"
+    )
     return (
-        f"the model does not fit: weights {binary_size(demand.weight_bytes)}, "
-        f"workspace {binary_size(demand.workspace(blocks))} and a KV cache for {blocks * demand.block_size:,} tokens "
-        f"({blocks:,} blocks) {binary_size(cache)} need {needed:,} B, but memory_fraction {memory_fraction:g} of "
-        f"{usable_bytes:,} B usable is {budget:,} B; {advice}"
+        f"the model does not fit: weights {binary_size(demand.weight_bytes)}, {parts} need {needed:,} B, "
+        f"but memory_fraction {memory_fraction:g} of {usable_bytes:,} B usable is {budget:,} B; {advice}"
     )
 
 
@@ -240,8 +260,8 @@ def _remedies(demand: Demand, usable_bytes: int, budget: int) -> Iterator[tuple[
         "max_batched_tokens", lambda value: replace(demand, max_batched_tokens=value), least, demand, budget
     )
     yield from _lowered("max_num_seqs", lambda value: replace(demand, max_num_seqs=value), 1, demand, budget)
-    if demand.weight_bytes == 4 * demand.spec.num_parameters:
-        halved = replace(demand, element_bytes=2, weight_bytes=demand.weight_bytes // 2)
+    if demand.element_bytes == 4 and demand.weight_bytes == weight_bytes(demand.spec, held_format(4)):
+        halved = replace(demand, element_bytes=2, weight_bytes=weight_bytes(demand.spec, held_format(2)))
         if halved.fits(budget):
             yield "dtype", "bfloat16"
     if fraction is not None:

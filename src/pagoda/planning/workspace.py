@@ -11,9 +11,13 @@ from pagoda.planning.model_spec import AttentionSpec, LayerSpec, ModelSpec
 ATTENTION_TILE_BYTES = 64 << 20
 FLOAT32 = 4
 
-# Buffers of [rows, vocab] in float32 that sampling holds beside the logits: adjusted logits, sorted values, their
-# int64 order (two float32), probabilities, cumulated probabilities.
-SAMPLING_COPIES = 6
+# Sampling, in bytes a candidate, where a row has to order its whole vocabulary: two float32 copies of the logits; order
+# keys, sorted keys and candidates in int64; weights, running sums and their float64 forms.
+SAMPLING_BYTES = 56
+
+# Log-probabilities are worked out for so many logits at a time: copy, log-softmax, comparisons, order keys.
+LOGPROB_SLICE = 1 << 23
+LOGPROB_BYTES = 28
 
 # Requests of a step that compute about as many tokens are padded to one length: at most twice their own, but requests
 # of few tokens up to this many.
@@ -46,7 +50,7 @@ def activation_bytes(
     (padded query, key), and two bytes while it is made.
 
     Assumes what the torch reference does: operations allocate their outputs and free their inputs once unused, one
-    layer runs at a time, and memory freed is used again. Grows with each of its arguments, never shrinks.
+    layer runs at a time, and memory freed is used again. It never shrinks as a limit grows.
     """
     num_tokens = min(max_batched_tokens, max_num_seqs * max_model_len)
     num_rows = min(max_num_seqs, num_tokens)
@@ -62,7 +66,7 @@ def activation_bytes(
         + _attention_bytes(layer.attention, padded_queries, num_rows, max_model_len, element_bytes)
         for layer in kinds
     )
-    return throughout + max(layers, _logits_bytes(spec.vocab_size, num_tokens, num_rows))
+    return throughout + max(layers, _logits_bytes(spec.vocab_size, num_tokens, num_rows, element_bytes))
 
 
 def _layer_bytes(layer: LayerSpec, hidden_size: int, num_tokens: int, element_bytes: int) -> int:
@@ -103,8 +107,14 @@ def _attention_buffers(attention: AttentionSpec, context: int, element_bytes: in
     return gathered, scored
 
 
-def _logits_bytes(vocab_size: int, num_tokens: int, num_rows: int) -> int:
-    """The most that logits and sampling hold, in float32: logits of every token (prompt_logprobs asks for that), and
-    beside them either their log-softmax or, for the rows that sample, `SAMPLING_COPIES` buffers.
+def _logits_bytes(vocab_size: int, num_tokens: int, num_rows: int, element_bytes: int) -> int:
+    """The most that logits and sampling hold: logits of every token in float32 (prompt_logprobs asks for that), and beside
+    them the largest of: the same in the compute dtype, before they are widened; what sampling takes; what
+    log-probabilities take, for the tokens that are sampled (a copy of their rows) or for those of the prompts.
     """
-    return vocab_size * FLOAT32 * (num_tokens + max(num_tokens, SAMPLING_COPIES * num_rows))
+    narrow = num_tokens * vocab_size * (element_bytes if element_bytes < FLOAT32 else 0)
+    sampling = num_rows * vocab_size * SAMPLING_BYTES
+    logprobs = num_rows * vocab_size * FLOAT32 + LOGPROB_BYTES * max(
+        vocab_size, min(num_tokens * vocab_size, LOGPROB_SLICE)
+    )
+    return num_tokens * vocab_size * FLOAT32 + max(narrow, sampling, logprobs)
