@@ -1,4 +1,4 @@
-"""The sampler's documented meaning, written plainly: one row, float64, sets and loops."""
+"""The sampler's documented meaning, written plainly: one row, float64 probabilities, sets and loops."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from pagoda.core.step import NewRequest
 
 
 def naive_logits(logits: np.ndarray, request: NewRequest) -> np.ndarray:
-    """Logits [V] after penalties, bias and barred tokens."""
-    result = logits.astype(np.float64).copy()
+    """Logits [V] after penalties, bias and barred tokens. Each edit is one float32 operation, so that ties are the same."""
+    result = logits.astype(np.float32).copy()
     sampling = request.sampling
     output = request.token_ids[request.num_prompt_tokens :]
+    penalty = np.float32(sampling.repetition_penalty)
     for token_id in set(request.token_ids):
-        result[token_id] *= 1 / sampling.repetition_penalty if result[token_id] > 0 else sampling.repetition_penalty
+        result[token_id] = result[token_id] / penalty if result[token_id] > 0 else result[token_id] * penalty
     for token_id, count in Counter(output).items():
-        result[token_id] -= sampling.presence_penalty + sampling.frequency_penalty * count
+        result[token_id] -= np.float32(sampling.presence_penalty + sampling.frequency_penalty * count)
     for token_id, bias in sampling.logit_bias.items():
-        result[token_id] += bias
+        result[token_id] += np.float32(bias)
     if len(output) < sampling.min_tokens:
         result[[*request.end_token_ids, *sampling.stop_token_ids]] = -np.inf
-    return result
+    return result.astype(np.float64)
 
 
 def naive_intervals(logits: np.ndarray, request: NewRequest) -> list[tuple[int, float, float]]:

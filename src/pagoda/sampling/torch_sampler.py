@@ -3,7 +3,8 @@
 The meaning, which any other sampler shares:
 
 1. Entries from `vocab_size` on only pad the vocabulary; they do not exist here.
-2. Edits, in the order of `SamplingBatch`: repetition, presence and frequency penalty, logit_bias, barred tokens.
+2. Edits, in the order of `SamplingBatch`: repetition, presence and frequency penalty, logit_bias, barred tokens; each is
+   one operation in float32.
 3. Greedy rows take the largest logit, the lowest id among equals.
 4. Others line up all tokens by (logit descending, id ascending). A token weighs floor(2**40 × exp((logit - largest) /
    temperature)), an integer: sums of integers are exact in any order, so neither the neighbours nor the device's way of
