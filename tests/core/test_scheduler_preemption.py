@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from pagoda.core.scheduler import Preemption
-from pagoda.core.step import RequestKey
-from tests.core.driver import Driver, alone, make_request, make_scheduler
+from pagoda.core.policies import FirstComeFirstServed
+from pagoda.core.request import Request
+from pagoda.core.scheduler import Preemption, Scheduler
+from pagoda.core.step import RequestKey, SchedulerOutput
+from tests.core.driver import Driver, alone, make_request, make_scheduler, results
 
 A, B = RequestKey("a", 0), RequestKey("b", 0)
 
@@ -71,13 +75,25 @@ def test_prompt_log_probabilities_are_sent_once_though_computed_twice() -> None:
 
 
 def test_with_a_token_in_flight_it_comes_back_only_when_the_token_is_known() -> None:
-    driver = crowded(depth=1)
-    turn_until_preemption(driver)
-    (victim,) = driver.scheduler.waiting
-    # The turn in which it was preempted has collected the step that held its token.
-    assert victim.num_pending == 0
-    driver.finish()
-    assert driver.received[B] == alone(make_request("b", 3, max_tokens=8))
+    scheduler = crowded().scheduler
+    while not scheduler.num_preemptions:
+        step, preempting = preempting_step(scheduler)
+    scheduler.abort("a")
+    assert scheduler.schedule().rows == ()
+    (event,) = scheduler.update(results(step))
+    assert event.key == B
+    (back,) = scheduler.schedule().new
+    assert back.token_ids[-1:] == event.token_ids
+    assert scheduler.update(results(preempting)) == []
+
+
+def preempting_step(scheduler: Scheduler) -> tuple[SchedulerOutput, SchedulerOutput]:
+    """Two steps in flight; the first is taken in unless the second had to preempt."""
+    first = scheduler.in_flight[0].step if scheduler.in_flight else scheduler.schedule()
+    second = scheduler.schedule()
+    if not scheduler.num_preemptions:
+        scheduler.update(results(first))
+    return first, second
 
 
 def test_one_that_was_preempted_may_end_by_the_token_in_flight() -> None:
@@ -91,6 +107,29 @@ def test_one_that_was_preempted_may_end_by_the_token_in_flight() -> None:
     driver.finish()
     assert driver.received[B].finish_reason == "stop"
     assert driver.received[B].stop_token_id == fifth
+
+
+def test_a_step_that_had_to_preempt_admits_nobody() -> None:
+    driver = Driver(make_scheduler(num_blocks=8, block_size=1, watermark=0.0, policy="priority"))
+    driver.add(make_request("a", 1, max_tokens=8, priority=-1), make_request("b", 4, max_tokens=4, priority=1))
+    driver.turn()
+    driver.turn()
+    driver.add(make_request("c", 1, max_tokens=1))
+    assert [row.key.request_id for row in driver.turn().rows] == ["a"]
+    assert driver.scheduler.preemptions[0].victim == B
+    assert [row.key.request_id for row in driver.turn().rows] == ["a", "c"]
+
+
+def test_what_has_its_row_already_is_no_candidate_whatever_the_policy() -> None:
+    class FirstGivesWay(FirstComeFirstServed):
+        def pick_victim(self, running: Sequence[Request]) -> Request:
+            return running[0]
+
+    driver = crowded()
+    driver.scheduler.policy = FirstGivesWay()
+    driver.finish()
+    assert driver.scheduler.num_preemptions > 0
+    assert driver.received[A] == alone(make_request("a", 3, max_tokens=8))
 
 
 def test_the_first_always_advances_though_all_others_thrash() -> None:

@@ -104,6 +104,17 @@ def test_the_runner_is_told_again_what_a_failed_step_should_have_dropped() -> No
     assert set(scheduler.schedule().dropped) == {A, RequestKey("b", 0)}
 
 
+def test_but_not_what_has_come_back_since() -> None:
+    scheduler = scheduler_with(make_request("a", max_tokens=1), make_request("b"))
+    turn(scheduler)
+    failed = scheduler.schedule()
+    assert failed.dropped == (A,)
+    scheduler.add(make_request("a"))
+    assert [new.key for new in scheduler.schedule().new] == [A]
+    scheduler.fail_step(failed, "broken")
+    assert scheduler.schedule().dropped == (RequestKey("b", 0),)
+
+
 def test_a_step_is_not_failed_twice() -> None:
     scheduler = scheduler_with(make_request("a"))
     step = scheduler.schedule()

@@ -73,6 +73,27 @@ def test_a_prompt_takes_at_most_the_chunk_while_others_wait_or_run_with_theirs()
     assert shares(step_of(scheduler)) == {"a": 1, "b": 1}
 
 
+def test_two_prompts_take_a_chunk_each() -> None:
+    scheduler = make_scheduler(max_batched_tokens=32, prefill_chunk=8)
+    for name in "ab":
+        scheduler.add(make_request(name, 24))
+    assert [shares(step_of(scheduler)) for _ in range(3)] == [{"a": 8, "b": 8}] * 3
+
+
+def test_a_prompt_takes_at_most_the_chunk_while_others_wait_for_a_slot() -> None:
+    scheduler = make_scheduler(max_batched_tokens=32, prefill_chunk=8, max_num_seqs=1)
+    for name in "ab":
+        scheduler.add(make_request(name, 24))
+    assert [shares(step_of(scheduler)) for _ in range(3)] == [{"a": 8}] * 3
+
+
+def test_a_chunk_as_large_as_the_budget_still_leaves_half_for_the_prompt_behind() -> None:
+    scheduler = make_scheduler(max_batched_tokens=32, prefill_chunk=32)
+    for name in "ab":
+        scheduler.add(make_request(name, 64))
+    assert [shares(step_of(scheduler)) for _ in range(2)] == [{"a": 16, "b": 16}, {"a": 15, "b": 17}]
+
+
 def test_a_prompt_leaves_a_token_for_each_that_runs_behind_it() -> None:
     scheduler = make_scheduler(policy="priority", max_batched_tokens=10, prefill_chunk=10)
     for name in "abc":
@@ -90,6 +111,7 @@ def test_no_more_run_than_the_budget_has_tokens() -> None:
     for name in "abcde":
         scheduler.add(make_request(name, 1, max_tokens=3))
     assert [shares(step_of(scheduler)) for _ in range(2)] == [{"a": 1, "b": 1, "c": 1}] * 2
+    assert scheduler.max_running == 3
 
 
 def test_where_the_first_does_not_fit_nobody_overtakes_it() -> None:
@@ -102,6 +124,13 @@ def test_where_the_first_does_not_fit_nobody_overtakes_it() -> None:
     assert scheduler.num_waiting == 2
     assert shares(step_of(scheduler)) == {"a": 1}
     assert shares(step_of(scheduler)) == {"large": 16, "small": 1}
+
+
+@pytest.mark.parametrize(("max_tokens", "blocks"), [(1, 1), (2, 2)])
+def test_admission_makes_room_for_the_first_new_token_if_it_will_be_computed(max_tokens: int, blocks: int) -> None:
+    scheduler = make_scheduler(block_size=4)
+    scheduler.add(make_request("a", 4, max_tokens=max_tokens))
+    assert len(step_of(scheduler).rows[0].new_block_ids) == blocks
 
 
 def test_admission_leaves_blocks_for_those_that_run() -> None:

@@ -194,7 +194,7 @@ class Scheduler:
         failed = [request for request in flight.requests if request.status is not Status.FINISHED]
         events = [event for request in failed for event in self.finish(request.key, "error", error)]
         # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
-        self._dropped += [key for key in step.dropped if key not in self.kv.tables and key not in self._dropped]
+        self._dropped += [key for key in step.dropped if key not in self.kv.tables]
         return events
 
     def _continue_running(self, plan: _Plan) -> bool:
