@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.planning.costs import CostModel, attended_pairs, linear_flops, visible_keys
@@ -104,6 +104,7 @@ def test_quantized_weights_move_fewer_bytes_for_the_same_flops() -> None:
     assert packed.weight_bytes == pytest.approx(dense.weight_bytes * 34 / 32 / 4)
 
 
+@settings(deadline=None)
 @given(start=st.integers(0, 60), num_tokens=st.integers(0, 60), window=st.none() | st.integers(1, 80))
 def test_pairs_and_keys_are_those_of_the_mask(start: int, num_tokens: int, window: int | None) -> None:
     queries = range(start, start + num_tokens)
@@ -113,6 +114,7 @@ def test_pairs_and_keys_are_those_of_the_mask(start: int, num_tokens: int, windo
         assert visible_keys(start, num_tokens, window) == len(set().union(*seen))
 
 
+@settings(deadline=None)
 @given(start=st.integers(0, 500), parts=st.lists(st.integers(1, 50), min_size=1, max_size=6))
 def test_a_prompt_in_chunks_costs_the_flops_of_the_whole(start: int, parts: list[int]) -> None:
     model = CostModel(tiny(windows=(16, None)), "float32", 4)
@@ -126,6 +128,7 @@ def test_a_prompt_in_chunks_costs_the_flops_of_the_whole(start: int, parts: list
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
+@settings(deadline=None)
 @given(rows=row_lists, logit_rows=st.none() | st.integers(0, 5))
 def test_the_data_flow_sums_to_the_steps_cost(name: str, rows: list[tuple[int, int]], logit_rows: int | None) -> None:
     spec = SPECS[name]

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
@@ -67,6 +67,7 @@ def test_blocks_round_up() -> None:
     assert [num_blocks_for(tokens, 16) for tokens in (1, 16, 17)] == [1, 1, 2]
 
 
+@settings(deadline=None)
 @given(
     num_tokens=st.integers(1, 4096),
     num_seqs=st.integers(1, 512),

@@ -3,7 +3,7 @@
 Right: one solver, no cliff. More memory never means fewer blocks, and a refusal never turns back.
 """
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
@@ -14,7 +14,7 @@ from tests.planning.specs import llama_7b, smollm2, tiny
 
 MODELS = {"smollm2": (smollm2(), 1 << 31), "llama-7b": (llama_7b(), 1 << 35), "tiny": (tiny(), 1 << 22)}
 
-settings = st.fixed_dictionaries(
+limits = st.fixed_dictionaries(
     {
         "max_num_seqs": st.integers(1, 300),
         "max_batched_tokens": st.integers(1, 2048),
@@ -34,7 +34,8 @@ def planned(name: str, values: dict[str, int | None], fraction: float) -> Memory
         return str(refused)
 
 
-@given(st.sampled_from(sorted(MODELS)), settings, fractions, fractions)
+@settings(deadline=None)
+@given(st.sampled_from(sorted(MODELS)), limits, fractions, fractions)
 def test_more_memory_never_makes_it_worse(name: str, values: dict[str, int | None], one: float, other: float) -> None:
     less, more = planned(name, values, min(one, other)), planned(name, values, max(one, other))
     if isinstance(more, str):
@@ -44,7 +45,8 @@ def test_more_memory_never_makes_it_worse(name: str, values: dict[str, int | Non
         assert less.max_model_len <= more.max_model_len
 
 
-@given(st.sampled_from(sorted(MODELS)), settings, fractions)
+@settings(deadline=None)
+@given(st.sampled_from(sorted(MODELS)), limits, fractions)
 def test_memory_fraction_is_only_ever_to_be_raised_and_then_it_fits(
     name: str, values: dict[str, int | None], fraction: float
 ) -> None:

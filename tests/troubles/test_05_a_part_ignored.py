@@ -3,7 +3,7 @@
 Right: the fit is the truth or it stops. The ledger's parts sum exactly to the whole, for every model and setting.
 """
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
@@ -13,6 +13,7 @@ from pagoda.planning.workspace import activation_bytes
 from tests.planning.specs import smollm2
 
 
+@settings(deadline=None)
 @given(
     usable_bytes=st.integers(1 << 29, 1 << 36),
     fraction=st.floats(0.01, 1.0),
