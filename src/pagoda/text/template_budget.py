@@ -76,7 +76,7 @@ class TemplateBudget:
             if depth > MAX_DEPTH:
                 raise TemplateBudgetError(f"it nests values more than {MAX_DEPTH} deep")
             if isinstance(item, (dict, *_CONTAINERS)):
-                self.charge(1 + len(item))
+                self.charge(3 + len(item))
                 children = [*item.keys(), *item.values()] if isinstance(item, Mapping) else list(item)
                 pending += [(child, depth + 1) for child in children]
             else:

@@ -15,7 +15,8 @@ from typing import Any
 from jinja2 import filters, pass_context, tests
 from jinja2.exceptions import TemplateRuntimeError
 from jinja2.runtime import Context
-from jinja2.utils import Namespace
+from jinja2.utils import Cycler, Joiner, Namespace
+from markupsafe import escape
 
 from pagoda.text.template_budget import MAX_INTEGER_BITS, TemplateBudget, TemplateBudgetError
 
@@ -23,9 +24,9 @@ from pagoda.text.template_budget import MAX_INTEGER_BITS, TemplateBudget, Templa
 BUDGET = " budget"
 
 _PLAIN_FILTERS = (
-    "abs", "attr", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "forceescape",
+    "abs", "attr", "capitalize", "count", "d", "default", "dictsort", "first", "float",
     "groupby", "int", "items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse",
-    "safe", "select", "selectattr", "sort", "string", "title", "trim", "truncate", "unique", "upper", "urlencode",
+    "select", "selectattr", "sort", "string", "title", "truncate", "unique", "upper", "urlencode",
     "wordcount",
 )  # fmt: skip
 _SPREADING = ("list", "sort", "groupby")
@@ -113,6 +114,29 @@ def indent_text(context: Context, s: Any, width: Any = 4, first: Any = False, bl
     num_added = len(width) if isinstance(width, str) else int(width)
     budget_of(context).charge(1, len(text) + max(0, num_added) * (1 + len(text.splitlines())))
     return filters.do_indent(text, width, first, blank)
+
+
+@pass_context
+def trim_text(context: Context, value: Any, chars: Any = None) -> str:
+    text = str(value)
+    budget_of(context).charge(1, len(text) * (1 if chars is None else 1 + len(str(chars)) // 4))
+    return text.strip(None if chars is None else str(chars))
+
+
+@pass_context
+def plain_text(context: Context, value: Any) -> str:
+    """`safe`: nothing is escaped here, so nothing needs a mark against it."""
+    budget_of(context).measure(value)
+    return str(value)
+
+
+@pass_context
+def escape_html(context: Context, value: Any) -> str:
+    budget_of(context).measure(value)
+    # &#34; is the longest replacement.
+    text = str(value)
+    budget_of(context).charge(1, 5 * len(text))
+    return str.__str__(escape(text))
 
 
 @pass_context
@@ -230,17 +254,21 @@ def pay_length(context: Context, value: Any) -> Any:
 
 def template_filters() -> dict[str, Any]:
     own: dict[str, Any] = {
-        "replace": replace_text,
-        "join": join_text,
+        **dict.fromkeys(("e", "escape", "forceescape"), escape_html),
+        "format": percent_format,
         "indent": indent_text,
+        "join": join_text,
+        "replace": replace_text,
         "round": round_number,
+        "safe": plain_text,
         "tojson": to_json,
+        "trim": trim_text,
     }
     # Names with a blank are for the syntax tree alone (`metered_tree`); a template cannot write them.
     hidden: dict[str, Any] = {" concat": concatenate, " steps": pay_steps, " value": pay_value, " length": pay_length}
     known: dict[str, Any] = dict(filters.FILTERS)
     plain = {name: metered(known[name], spreads=name in _SPREADING) for name in _PLAIN_FILTERS}
-    return {**plain, **own, **hidden, "format": percent_format}
+    return {**plain, **own, **hidden}
 
 
 def template_tests() -> dict[str, Any]:
@@ -250,4 +278,4 @@ def template_tests() -> dict[str, Any]:
 
 def template_globals() -> dict[str, Any]:
     functions = {"range": bounded_range, "strftime_now": strftime_now, "raise_exception": raise_exception}
-    return {**functions, "dict": dict, "namespace": TemplateNamespace}
+    return {**functions, "dict": dict, "namespace": TemplateNamespace, "cycler": Cycler, "joiner": Joiner}

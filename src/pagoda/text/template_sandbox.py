@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import BuiltinMethodType
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 from jinja2 import Template, nodes, pass_context
-from jinja2.exceptions import SecurityError
+from jinja2.exceptions import SecurityError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -27,6 +27,9 @@ from pagoda.text.template_filters import (
 )
 
 _PLAIN_TYPES = (str, bytes, int, float, list, tuple, dict, set, frozenset, range)
+_BOUND = (BuiltinMethodType, MethodType)
+# Python looks for these arguments by trying every place, or every character, in turn.
+_TIMES_ARGUMENT = frozenset(("rfind", "rindex", "rsplit", "rpartition", "strip", "lstrip", "rstrip"))
 _METHODS = frozenset(
     (
         "capitalize", "casefold", "count", "endswith", "find", "format", "get", "grouper", "index", "isalnum", "isalpha",
@@ -75,7 +78,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         own = {name: value for name, value in kwargs.items() if name not in {"_loop_vars", "_block_vars"}}
         for value in (*args, *own.values()):
             budget.measure(value)
-        if isinstance(__obj, BuiltinMethodType) and isinstance(__obj.__self__, str):
+        if isinstance(__obj, _BOUND) and isinstance(__obj.__self__, str):
             return _call_text_method(budget, __obj, args, own)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, (list, tuple, dict)):
@@ -85,7 +88,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        if not isinstance(value, BuiltinMethodType) or not isinstance(value.__self__, str):
+        if not isinstance(value, _BOUND) or not isinstance(value.__self__, str):
             return None
         if value.__name__ == "format_map":
             raise SecurityError("format_map is not available to chat templates")
@@ -156,6 +159,10 @@ class MeteredTree(NodeTransformer):
             node.node = _filter(node.node, " length")
         return node
 
+    def meter_scopedevalcontextmodifier(self, node: nodes.ScopedEvalContextModifier) -> nodes.Node:
+        # It would give strings of another class, with methods of their own.
+        raise TemplateSyntaxError("autoescape is not available to chat templates", node.lineno)
+
     def _pay_for_body(self, node: Any) -> nodes.Node:
         payment = _payment(node.body)
         self.generic_visit(node)
@@ -181,10 +188,12 @@ class _MeteredFormatter(SandboxedFormatter):
         return super().format_field(value, format_spec)
 
 
-def _call_text_method(budget: TemplateBudget, method: BuiltinMethodType, args: Any, kwargs: Any) -> Any:
+def _call_text_method(budget: TemplateBudget, method: BuiltinMethodType | MethodType, args: Any, kwargs: Any) -> Any:
     """A method of a string. What it makes is paid for before it is made where that can be more than the string itself."""
     text: str = method.__self__  # type: ignore[assignment]
     budget.charge(1, len(text))
+    if method.__name__ in _TIMES_ARGUMENT and args and isinstance(args[0], str):
+        budget.charge(1, len(text) * len(args[0]) // 4)
     if method.__name__ == "replace" and len(args) >= 2 and not kwargs:
         return replaced(budget, text, *args)
     if method.__name__ == "join" and len(args) == 1:
