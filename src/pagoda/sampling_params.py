@@ -113,12 +113,15 @@ class SamplingParams:
             raise InvalidValueError("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens:,})")
 
     def _number(self, name: str, minimum: float, maximum: float) -> None:
-        if (value := getattr(self, name)) is not None:
-            self._set(name, checks.number(name, value, minimum, maximum))
+        if not self._is_unset(name):
+            self._set(name, checks.number(name, getattr(self, name), minimum, maximum))
 
     def _integer(self, name: str, minimum: int, maximum: int | None) -> None:
-        if (value := getattr(self, name)) is not None:
-            checks.integer(name, value, minimum, maximum)
+        if not self._is_unset(name):
+            checks.integer(name, getattr(self, name), minimum, maximum)
+
+    def _is_unset(self, name: str) -> bool:
+        return getattr(self, name) is None and self.__dataclass_fields__[name].default is None
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
