@@ -14,7 +14,7 @@ from pagoda.core.scheduler import Scheduler
 from tests.core.driver import VOCAB_SIZE, Driver, alone, make_request, make_scheduler
 from tests.soak import soak_count
 
-RUNS = soak_count(1200)
+RUNS = soak_count(800)
 EXAMPLES = soak_count(600)
 
 
