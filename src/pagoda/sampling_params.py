@@ -90,7 +90,7 @@ class SamplingParams:
         self._consistent()
 
     def resolved(self, generation_config: Mapping[str, object], max_tokens: int) -> SamplingParams:
-        """The effective parameters: every unset field (but seed and logprobs) filled in.
+        """The effective parameters: every unset field filled in, but for seed (drawn at admission) and log-probabilities.
 
         generation_config: the model's, in Hugging Face's names; `do_sample: false` means temperature 0.
         max_tokens: what the context leaves for this prompt; it is the default.

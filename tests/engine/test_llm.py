@@ -141,6 +141,13 @@ def test_unset_parameters_take_the_defaults_and_can_be_read_back(llm: LLM) -> No
     assert effective.repetition_penalty == 1.0
 
 
+def test_a_drawn_seed_can_be_read_back_and_repeats_the_result(llm: LLM) -> None:
+    (output,) = llm.generate("Hello", SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True))
+    (again,) = llm.generate("Hello", output.sampling_params)
+    assert output.sampling_params.seed is not None
+    assert again.outputs[0].token_ids == output.outputs[0].token_ids
+
+
 def test_unset_max_tokens_goes_to_the_end_of_the_context(llm: LLM) -> None:
     prompt = list(range(100))
     output = llm.generate(prompt, SamplingParams(temperature=0, ignore_eos=True))[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pagoda import checks
@@ -65,13 +65,15 @@ class Admission:
                     f"at most {room:,} (max_model_len {self._max_model_len:,} less {len(token_ids):,} prompt tokens)"
                 )
                 raise InvalidValueError(field, asked, limit)
-        effective = sampling.resolved(self._generation_config, room)
+        # An unset seed is drawn here, once, so that whoever reads the effective parameters can repeat the result.
+        seed = secrets.randbelow(MAX_SEED) if sampling.seed is None else sampling.seed
+        effective = replace(sampling.resolved(self._generation_config, room), seed=seed)
         check_vocabulary(effective, self._vocab_size)
         submit = Submit(
             request_id=request_id,
             prompt_token_ids=token_ids,
             sampling=effective,
-            seed=secrets.randbelow(MAX_SEED) if effective.seed is None else effective.seed,
+            seed=seed,
             end_token_ids=frozenset() if effective.ignore_eos else self._end_token_ids,
             priority=priority,
             arrival_time=time.monotonic(),
