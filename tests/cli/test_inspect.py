@@ -31,7 +31,7 @@ def test_json_describes_the_model(tiny_model: Path, capsys: pytest.CaptureFixtur
     assert report["architecture"]["layers"][0]["count"] == LAYERS
     assert report["parameters"]["total"] == sum(report["parameters"]["by_part"].values()) == PARAMETERS
     memory = report["memory"]
-    assert memory["weight_bytes"] == 2 * PARAMETERS
+    assert memory["weight_bytes"] == 2 * PARAMETERS + 2 * report["parameters"]["by_part"]["norm"]
     assert memory["kv_bytes_per_token"] == LAYERS * 2 * KV_HEADS * HEAD_DIM * 2
     assert memory["kv_bytes_total"] == 300 * memory["kv_bytes_per_token"]
     assert report["files"]["formats"].keys() == {"F32"}

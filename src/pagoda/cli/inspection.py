@@ -13,7 +13,7 @@ from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
 from pagoda.planning.data_flow import data_flow, summed_over_layers
 from pagoda.planning.formats import element_bytes
-from pagoda.planning.memory import kv_bytes_per_token, weight_bytes
+from pagoda.planning.memory import held_format, kv_bytes_per_token, weight_bytes
 from pagoda.planning.model_spec import LayerSpec, ModelSpec
 from pagoda.planning.workspace import activation_bytes
 
@@ -39,7 +39,7 @@ def inspect_checkpoint(
             "dtype": dtype,
             "context": context,
             "batch": batch,
-            "weight_bytes": weight_bytes(spec, dtype),
+            "weight_bytes": weight_bytes(spec, held_format(size)),
             "weight_bytes_as_stored": weight_bytes(spec, formats),
             "kv_bytes_per_token": kv_bytes,
             "kv_bytes_total": kv_bytes * context * batch,
@@ -51,8 +51,8 @@ def inspect_checkpoint(
                 element_bytes=size,
             ),
         },
-        "decode_step": _step(spec, [(context - 1, 1)] * batch, dtype, size),
-        "prefill": _step(spec, [(0, context)] * batch, dtype, size),
+        "decode_step": _step(spec, [(context - 1, 1)] * batch, size),
+        "prefill": _step(spec, [(0, context)] * batch, size),
     }
 
 
@@ -97,10 +97,11 @@ def _files(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"tensor_bytes": sum(entry["bytes"] for entry in formats.values()), "formats": dict(ordered)}
 
 
-def _step(spec: ModelSpec, rows: Sequence[tuple[int, int]], dtype: str, size: int) -> dict[str, Any]:
+def _step(spec: ModelSpec, rows: Sequence[tuple[int, int]], size: int) -> dict[str, Any]:
     """One step: its cost, and the same by part."""
-    cost = CostModel(spec, dtype, size).step_cost(rows)
-    parts = data_flow(spec, rows, format_of=dtype, element_bytes=size)
+    held = held_format(size)
+    cost = CostModel(spec, held, size).step_cost(rows)
+    parts = data_flow(spec, rows, format_of=held, element_bytes=size)
     layers = Counter(part.name for part in parts)
     return {
         "num_tokens": cost.num_tokens,
