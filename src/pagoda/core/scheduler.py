@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -137,7 +136,9 @@ class Scheduler:
         A step without rows is not to be executed: it has no number of its own, and there is no `update` for it.
         """
         plan = _Plan(self.config.max_batched_tokens)
-        if not self._continue_running(plan):
+        preemptions_before = self.num_preemptions
+        self._continue_running(plan)
+        if self.num_preemptions == preemptions_before:
             self._admit_waiting(plan)
         if not plan.rows:
             return SchedulerOutput(self._num_steps, (), (), ())
@@ -197,39 +198,34 @@ class Scheduler:
         self._dropped += [key for key in step.dropped if key not in self.kv.tables]
         return events
 
-    def _continue_running(self, plan: _Plan) -> bool:
-        """Rows for running requests, in the policy's order. Returns whether anybody had to be preempted."""
-        behind = prompts_behind = 0
-        for request in self.running:
-            todo = request.num_uncomputed_tokens
-            behind += todo > 0
-            prompts_behind += todo > 1
+    def _continue_running(self, plan: _Plan) -> None:
+        """Rows for running requests, in the policy's order."""
+        wanting = [(request, todo) for request in self.running if (todo := request.num_uncomputed_tokens) > 0]
+        behind, prompts_behind = len(wanting), sum([todo > 1 for _, todo in wanting])
         head_fits = self._next_waiting() is not None
         capped = prompts_behind > 1 or len(self.waiting) > 0
-        preempted = False
-        index = 0
-        while index < len(self.running):
-            request = self.running[index]
-            todo = request.num_uncomputed_tokens
-            if todo <= 0:
-                index += 1
-                continue
+        for request, todo in wanting:
             behind -= 1
+            prompts_behind -= todo > 1
+            if request.status is not Status.RUNNING:
+                continue  # preempted for one ahead of it
             count = 1
             if todo > 1:
-                prompts_behind -= 1
                 # One token is kept for each running request behind, so that none of them stands still.
                 count = self._share(todo, plan.budget - behind, capped, prompts_behind > 0 or head_fits)
-            blocks = self.kv.allocate(request.key, request.num_computed_tokens + count)
-            while blocks is None:
-                preempted = True
-                if self._preempt(self.running[index:], request) is request:
-                    break
-                blocks = self.kv.allocate(request.key, request.num_computed_tokens + count)
-            else:
+            blocks = self._extend(request, request.num_computed_tokens + count)
+            if blocks is not None:
                 self._add_row(plan, request, count, todo, blocks)
-                index += 1
-        return preempted
+
+    def _extend(self, request: Request, num_positions: int) -> tuple[int, ...] | None:
+        """Blocks for so many positions in all, others being preempted as needed; None when it was preempted itself."""
+        while (blocks := self.kv.allocate(request.key, num_positions)) is None:
+            # Those ahead have their rows in this step already, so only it and those behind can give way.
+            victim = self.policy.pick_victim(self.running[self._place(request) :])
+            self._preempt(victim, request)
+            if victim is request:
+                return None
+        return blocks
 
     def _admit_waiting(self, plan: _Plan) -> None:
         while plan.budget > 0 and (request := self._next_waiting()) is not None:
@@ -277,9 +273,8 @@ class Scheduler:
         request.num_computed_tokens += count
         request.num_pending += samples
 
-    def _preempt(self, candidates: Sequence[Request], on_behalf_of: Request) -> Request:
-        """Send one of the candidates (those without a row in this step yet) back to the queue, without its blocks."""
-        victim = self.policy.pick_victim(candidates)
+    def _preempt(self, victim: Request, on_behalf_of: Request) -> None:
+        """Send a running request back to the queue, without its blocks."""
         self._new_preemptions.append(Preemption(victim.key, victim.num_computed_tokens, on_behalf_of.key))
         self.num_preemptions += 1
         self._leave_batch(victim)
@@ -287,7 +282,6 @@ class Scheduler:
         victim.num_preemptions += 1
         victim.status = Status.WAITING
         self.waiting.push(victim)
-        return victim
 
     def _end(self, request: Request) -> None:
         was_running = request.status is Status.RUNNING
@@ -303,9 +297,13 @@ class Scheduler:
             del self.requests[request.key.request_id]
 
     def _leave_batch(self, request: Request) -> None:
-        del self.running[bisect_left(self.running, request.order, key=_ORDER)]
+        del self.running[self._place(request)]
         self.kv.free(request.key)
         self._dropped.append(request.key)
+
+    def _place(self, request: Request) -> int:
+        """Where in `running` a running request is."""
+        return bisect_left(self.running, request.order, key=_ORDER)
 
     def _landed(self, output: RunnerOutput) -> InFlight:
         """Take the oldest step out of the air, once it is sure that `output` is its result."""
