@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -97,6 +99,23 @@ def test_frequencies_follow_the_distribution(sampling: dict[str, float], vocab_s
     assert distance < 24.3
 
 
+@pytest.mark.parametrize("vocab_size", [4, 1024])
+def test_a_number_on_the_edge_of_two_tokens_chooses_the_second(vocab_size: int) -> None:
+    batch = SamplingBatch.of([new_state(vocab_size)] * 4)
+    at_edges = dataclasses.replace(batch, uniforms=np.array([0.0, 0.25, 0.5, np.nextafter(1.0, 0.0)]))
+    token_ids, _ = sample(torch.zeros(4, vocab_size), at_edges, vocab_size)
+    assert token_ids.tolist() == [0, vocab_size // 4, vocab_size // 2, vocab_size - 1]
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.9])
+def test_a_nucleus_longer_than_the_sorted_beginning(top_p: float) -> None:
+    batch = SamplingBatch.of([new_state(4000, top_p=top_p)] * 2)
+    # Half of what the nucleus holds of 4000 equal tokens, and the last of it.
+    numbers = dataclasses.replace(batch, uniforms=np.array([0.5, np.nextafter(1.0, 0.0)]))
+    token_ids, _ = sample(torch.zeros(2, 4000), numbers, 4000)
+    assert token_ids.tolist() == [int(2000 * top_p), int(4000 * top_p) - 1]
+
+
 def test_greedy_takes_the_lowest_id_among_equals() -> None:
     logits = torch.zeros(3, 600)
     logits[1, [599, 77, 300]] = 5.0
@@ -160,7 +179,7 @@ def test_resumed_state_chooses_what_the_original_would() -> None:
 
 
 def test_the_line_orders_by_logit_then_id() -> None:
-    logits = torch.tensor([[0.0, -torch.inf, 1.5, -0.0, -2.0, 1.5, 3e38, -3e38]])
+    logits = torch.tensor([[-0.0, -torch.inf, 1.5, 0.0, -2.0, 1.5, 3e38, -3e38]])
     assert line(logits, 8).tolist() == [[6, 2, 5, 0, 3, 4, 7, 1]]
 
 

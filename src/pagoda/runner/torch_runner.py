@@ -148,11 +148,10 @@ class TorchRunner:
             key = prepared.keys[row]
             if broken:
                 self._fail(key, int(prepared.batch.seq_lens[row]))
-            # A failed request may already be scheduled again; it goes on with some token until it is dropped.
-            kept = 0 if key in self._failed else token_id
-            self._inputs.append(key, kept)
-            self._states[key].append(kept)
-            results[row] = RowResult(key, kept, logprobs.get(place), results[row].prompt_logprobs)
+            # A failed request may already be scheduled again, so it goes on, with whatever token, until it is dropped.
+            self._inputs.append(key, token_id)
+            self._states[key].append(token_id)
+            results[row] = RowResult(key, token_id, logprobs.get(place), results[row].prompt_logprobs)
         failed = self._failed
         rows = (RowResult(row.key, error=failed[row.key]) if row.key in failed else row for row in results)
         return RunnerOutput(prepared.step, tuple(rows))

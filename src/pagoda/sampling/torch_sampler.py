@@ -33,7 +33,7 @@ _ID_BITS = 0xFFFFFFFF
 def sample(logits: torch.Tensor, batch: SamplingBatch, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose a token for each row of `logits` [R, at least vocab_size], float32; they are not changed.
 
-    Returns token ids [R] int64, and which rows are broken [R] bool (`broken_rows`); what was chosen for those is arbitrary.
+    Returns token ids [R] int64, and which rows are broken [R] bool (`broken_rows`); theirs are any tokens.
     """
     broken = broken_rows(logits, vocab_size)
     logits = logits[:, :vocab_size]
