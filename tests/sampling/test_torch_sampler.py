@@ -109,11 +109,11 @@ def test_a_number_on_the_edge_of_two_tokens_chooses_the_second(vocab_size: int) 
 
 @pytest.mark.parametrize("top_p", [0.5, 0.9])
 def test_a_nucleus_longer_than_the_sorted_beginning(top_p: float) -> None:
-    batch = SamplingBatch.of([new_state(4000, top_p=top_p)] * 2)
-    # Half of what the nucleus holds of 4000 equal tokens, and the last of it.
-    numbers = dataclasses.replace(batch, uniforms=np.array([0.5, np.nextafter(1.0, 0.0)]))
-    token_ids, _ = sample(torch.zeros(2, 4000), numbers, 4000)
-    assert token_ids.tolist() == [int(2000 * top_p), int(4000 * top_p) - 1]
+    batch = SamplingBatch.of([new_state(4000, top_p=top_p)] * 3)
+    # A tenth, half and all of what the nucleus holds of 4000 equal tokens.
+    numbers = dataclasses.replace(batch, uniforms=np.array([0.1001, 0.5, np.nextafter(1.0, 0.0)]))
+    token_ids, _ = sample(torch.zeros(3, 4000), numbers, 4000)
+    assert token_ids.tolist() == [int(400 * top_p), int(2000 * top_p), int(4000 * top_p) - 1]
 
 
 def test_greedy_takes_the_lowest_id_among_equals() -> None:
