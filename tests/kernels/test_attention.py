@@ -10,7 +10,7 @@ import torch
 
 from pagoda.ops.interface import AttentionLayer
 from pagoda.ops.reference import TorchOps
-from pagoda.ops.reference_batch import TorchBatch, torch_batch
+from pagoda.ops.reference_batch import Tile, TorchBatch, torch_batch, whole_groups
 from pagoda.ops.reference_cache import KVCache
 from pagoda.ops.reference_weights import TorchWeight
 from pagoda.planning.model_spec import AttentionSpec, RopeSpec
@@ -31,6 +31,7 @@ class Case:
     block_size: int
     rng: np.random.Generator
     foreign: float = float("nan")
+    tile: Tile = whole_groups
 
     def __post_init__(self) -> None:
         spec, owned = self.spec, [-(-(past + new) // self.block_size) for past, new in self.requests]
@@ -68,7 +69,7 @@ class Case:
             logit_rows=np.zeros(0, dtype=np.int64),
             new_blocks=np.zeros(0, dtype=np.int64),
         )
-        return torch_batch(arrays, self.block_size, torch.device("cpu"))
+        return torch_batch(arrays, self.block_size, torch.device("cpu"), self.tile)
 
     def run(self, layer: AttentionLayer[TorchWeight], dtype: torch.dtype = torch.float32) -> np.ndarray:
         cache = KVCache(
@@ -113,6 +114,14 @@ def test_decode_and_prefill_chunks_in_one_step(heads: int, kv_heads: int, window
     case = Case(MIXED, attention, 16, np.random.default_rng(heads * 10 + kv_heads))
 
     np.testing.assert_allclose(case.run(AttentionLayer(0, attention)), case.expected(), atol=BOUND)
+
+
+@pytest.mark.parametrize(("rows", "queries"), [(1, 1), (1, 5), (2, 3), (3, 1000)])
+def test_tiles_do_not_change_what_is_computed(rows: int, queries: int) -> None:
+    attention = spec(window=7)
+    tiled = Case([*MIXED, (40, 1), (2, 18)], attention, 16, np.random.default_rng(5), tile=lambda *_: (rows, queries))
+
+    np.testing.assert_allclose(tiled.run(AttentionLayer(0, attention)), tiled.expected(), atol=BOUND)
 
 
 @pytest.mark.parametrize("seed", range(RANDOM_BATCHES))

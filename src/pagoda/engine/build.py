@@ -21,7 +21,7 @@ from pagoda.models.registry import family_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
 from pagoda.planning.ledger import MemoryPlan
-from pagoda.planning.memory import plan_memory
+from pagoda.planning.memory import held_format, plan_memory
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
 from pagoda.runner.device import Device
@@ -84,7 +84,7 @@ class Engine:
         scheduler = Scheduler(
             SchedulerConfig.of(config), KVCacheManager(self.plan.num_blocks, config.block_size), make_policy(config)
         )
-        costs = CostModel(self.spec, self.device.dtype, self.device.element_bytes)
+        costs = CostModel(self.spec, held_format(self.device.element_bytes), self.device.element_bytes)
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
 

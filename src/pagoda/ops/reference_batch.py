@@ -7,6 +7,7 @@ repeats the request's last token, and a padded block is the request's first, so 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +19,9 @@ from pagoda.ops.rope import inverse_frequencies
 from pagoda.planning.model_spec import RopeSpec
 
 Ints = npt.NDArray[Any]
+
+# (requests of a group, queries and keys of the longest) → how many requests, and queries of each, attention takes at once.
+Tile = Callable[[int, int, int], tuple[int, int]]
 
 # Below these, sorting requests into finer groups costs more than padding them.
 _SMALLEST_QUERY_BUCKET = 16
@@ -100,8 +104,13 @@ class TorchBatch:
         return self._rotations[rope]
 
 
-def torch_batch(arrays: StepArrays, block_size: int, device: torch.device) -> TorchBatch:
-    """The step's arrays on the device, its requests sorted into groups."""
+def whole_groups(num_requests: int, query_len: int, num_keys: int) -> tuple[int, int]:
+    """A `Tile` that cuts nothing."""
+    return num_requests, query_len
+
+
+def torch_batch(arrays: StepArrays, block_size: int, device: torch.device, tile: Tile = whole_groups) -> TorchBatch:
+    """The step's arrays on the device, its requests sorted into groups, and those cut into tiles."""
 
     def on_device(values: Ints) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype=np.int64)).to(device, non_blocking=True)
@@ -112,10 +121,9 @@ def torch_batch(arrays: StepArrays, block_size: int, device: torch.device) -> To
     groups: list[AttentionGroup] = []
     places = np.zeros(len(arrays.input_ids), dtype=np.int64)
     num_places = 0
-    for members in _similar(query_lens, num_blocks * block_size):
+    for members, queries in _tiles(query_lens, num_blocks * block_size, tile):
         lens, owned = query_lens[members], num_blocks[members]
-        query_len, width = int(lens.max()), int(owned.max())
-        queries = np.arange(query_len)
+        width = int(owned.max())
         token_rows = starts[members, None] + np.minimum(queries, lens[:, None] - 1)
         table = arrays.block_table[members, :width]
         table = np.where(np.arange(width) < owned[:, None], table, table[:, :1])
@@ -125,7 +133,7 @@ def torch_batch(arrays: StepArrays, block_size: int, device: torch.device) -> To
         groups.append(
             AttentionGroup(
                 num_requests=len(members),
-                query_len=query_len,
+                query_len=len(queries),
                 token_rows=on_device(token_rows.reshape(-1)),
                 query_positions=on_device(arrays.positions[token_rows]),
                 blocks=on_device(table.reshape(-1)),
@@ -141,6 +149,17 @@ def torch_batch(arrays: StepArrays, block_size: int, device: torch.device) -> To
         groups=tuple(groups),
         places=on_device(places),
     )
+
+
+def _tiles(query_lens: Ints, key_lens: Ints, tile: Tile) -> Iterator[tuple[Ints, Ints]]:
+    """Groups of similar requests, each cut as `tile` says: (indices of its requests, which of their queries)."""
+    for group in _similar(query_lens, key_lens):
+        rows, queries = tile(len(group), int(query_lens[group].max()), int(key_lens[group].max()))
+        for first in range(0, len(group), rows):
+            members = group[first : first + rows]
+            query_len = int(query_lens[members].max())
+            for start in range(0, query_len, queries):
+                yield members, np.arange(start, min(start + queries, query_len))
 
 
 def _similar(query_lens: Ints, key_lens: Ints) -> list[Ints]:

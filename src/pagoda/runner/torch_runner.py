@@ -13,10 +13,11 @@ from pagoda.loading.checkpoint import Checkpoint
 from pagoda.models.family import Family, Model
 from pagoda.models.weights import load_model
 from pagoda.ops.reference import TorchOps
-from pagoda.ops.reference_batch import torch_batch
+from pagoda.ops.reference_batch import Tile, torch_batch, whole_groups
 from pagoda.ops.reference_cache import allocate_kv
 from pagoda.ops.reference_weights import TorchWeight, TorchWeightOps
 from pagoda.planning.model_spec import ModelSpec
+from pagoda.planning.workspace import attention_tile
 from pagoda.progress import Progress, silent
 from pagoda.runner.prepare import InputBatch, PreparedStep, PromptLogits
 from pagoda.sampling.batch import SamplingBatch
@@ -57,10 +58,19 @@ class TorchRunner:
     """
 
     def __init__(
-        self, model: Model[TorchWeight], ops: TorchOps, inputs: InputBatch, device: torch.device, real_vocab_size: int
+        self,
+        model: Model[TorchWeight],
+        ops: TorchOps,
+        inputs: InputBatch,
+        device: torch.device,
+        real_vocab_size: int,
+        *,
+        tile: Tile = whole_groups,
     ) -> None:
-        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding."""
-        self._model, self._ops, self._inputs = model, ops, inputs
+        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding.
+        tile: how much attention takes at once.
+        """
+        self._model, self._ops, self._inputs, self._tile = model, ops, inputs, tile
         self._device, self._vocab_size = device, real_vocab_size
         self._states: dict[RequestKey, SamplingState] = {}
         self._failed: dict[RequestKey, str] = {}
@@ -96,7 +106,7 @@ class TorchRunner:
 
     def _forward(self, prepared: PreparedStep) -> torch.Tensor:
         """Logits [rows of logits, vocabulary with padding], float32."""
-        batch = torch_batch(prepared.batch, self._ops.cache.block_size, self._device)
+        batch = torch_batch(prepared.batch, self._ops.cache.block_size, self._device, self._tile)
         self._ops.cache.zero_blocks(batch.new_blocks)
         return self._model.forward(self._ops, batch)
 
@@ -222,7 +232,12 @@ def build_torch_runner(
         ) from error
     vocab_size = min(real_vocab_size, spec.vocab_size)
     inputs = InputBatch(num_blocks, block_size, max_num_seqs, vocab_size)
-    return TorchRunner(model, TorchOps(cache), inputs, torch_device, vocab_size)
+
+    def tile(num_rows: int, num_queries: int, context: int) -> tuple[int, int]:
+        size = torch_dtype.itemsize
+        return attention_tile(spec, num_rows=num_rows, num_queries=num_queries, context=context, element_bytes=size)
+
+    return TorchRunner(model, TorchOps(cache), inputs, torch_device, vocab_size, tile=tile)
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.core.step import TokenLogprobs
+from pagoda.planning.workspace import LOGPROB_SLICE
 from pagoda.sampling.torch_sampler import line
 
 # JSON has no infinities; this is as good as one.
 LOWEST = -1e30
-_SLICE_ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def logprob_tensors(
     Padding of the vocabulary has no share. Ranks order equal tokens by id. Memory beyond the result is bounded: the
     rows are worked off in slices.
     """
-    size = max(1, _SLICE_ELEMENTS // vocab_size)
+    size = max(1, LOGPROB_SLICE // vocab_size)
     cuts = [*range(0, len(rows), size), len(rows)]
     parts = [
         _slice(logits[rows[begin:end], :vocab_size], token_ids[begin:end, None], alternatives)
