@@ -30,6 +30,7 @@ class _Loaded:
     config   the EngineConfig in force          plan          the memory plan (its byte ledger)
     spec     the model's architecture           step_log      what each step did and took
     tokenizer                                   load_seconds  from the call to ready
+    device   where it runs, and the dtype in force
     """
 
     def __init__(self, model: str = "smollm2", *, progress: bool | None = None, **config: Any) -> None:
@@ -43,6 +44,7 @@ class _Loaded:
             self._engine = Engine(self.config, bars)
         self.spec = self._engine.spec
         self.plan = self._engine.plan
+        self.device = self._engine.device
         self.tokenizer = self._engine.tokenizer
         self.step_log = self._engine.step_log
         self.load_seconds = self._engine.load_seconds

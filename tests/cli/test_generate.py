@@ -88,12 +88,13 @@ def test_chat_answers_one_prompt(pagoda: Pagoda, tiny_model: Path) -> None:
 def test_bench_offline_reports_what_it_promises(pagoda: Pagoda, tiny_model: Path) -> None:
     done = pagoda(
         *("bench", "offline", tiny_model, "--batch", "2", "--prompt-tokens", "20", "--output-tokens", "5"),
-        *("--repeat", "2", "--json"),
+        *("--repeat", "2", "--device", "cpu", "--json"),
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     for name in ("load_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "decode_step_ms"):
         assert report[name] > 0
+    assert (report["device"], report["dtype"]) == ("cpu", "float32")
     assert report["bytes_per_decode_step"] > 10_000
     assert report["fraction_of_bandwidth"] is None
     assert report["fraction_of_peak_compute"] is None

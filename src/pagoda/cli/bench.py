@@ -61,9 +61,9 @@ def offline(
             measured = measure(llm, Load(batch, prompt_tokens, output_tokens), repeat, bars)
         report = {
             "model": config.model,
-            "device": llm.config.device,
-            "dtype": llm.config.dtype,
-            "threads": llm.config.threads,
+            "device": llm.device.kind,
+            "dtype": llm.device.dtype,
+            "threads": llm.device.threads,
             "load_seconds": llm.load_seconds,
             **measured,
         }
