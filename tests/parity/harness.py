@@ -42,6 +42,7 @@ class Steps:
         order = np.random.default_rng(0).permutation(len(sequences) * per_sequence)
         self.table = order.reshape(len(sequences), per_sequence)
         self.cache = allocate_kv(loaded.spec, len(order), BLOCK_SIZE, CPU, dtype)
+        self.cache.zero_blocks(torch.arange(len(order)))
         self.ops, self.model = TorchOps(self.cache), loaded.model
         self.sequences = [list(sequence) for sequence in sequences]
         self.computed = [0] * len(sequences)

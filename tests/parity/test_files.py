@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -45,6 +47,21 @@ def test_gpt2_files_without_the_prefix_and_with_masks_and_a_second_head(tmp_path
     tensors["h.0.attn.bias"] = torch.ones(1, 1, 512, 512)
     tensors["lm_head.weight"] = tensors["wte.weight"].clone()
     save_file(tensors, file, metadata={"format": "pt"})
+
+    check_logits(logits(tmp_path), reference(model))
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_gemma3_inside_a_multimodal_model(tmp_path: Path, prefix: str) -> None:
+    model = tiny_model("gemma3")
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = {prefix + name.removeprefix("model."): tensor for name, tensor in load_file(file).items()}
+    tensors["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(8)
+    save_file(tensors, file, metadata={"format": "pt"})
+    text = json.loads((tmp_path / "config.json").read_text())
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(outer))
 
     check_logits(logits(tmp_path), reference(model))
 
