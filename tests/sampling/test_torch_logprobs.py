@@ -35,7 +35,7 @@ def test_slices_give_what_one_piece_gives(monkeypatch: pytest.MonkeyPatch) -> No
     logits = torch.randn(9, 600, generator=torch.Generator().manual_seed(5))
     rows, ids = torch.tensor([8, 1, 2, 2, 5, 0, 3]), torch.arange(7) * 13
     whole = logprob_tensors(logits, rows, ids, 4, 600).to_host()
-    monkeypatch.setattr(torch_logprobs, "_SLICE_ELEMENTS", 1300)
+    monkeypatch.setattr(torch_logprobs, "LOGPROB_SLICE", 1300)
     assert logprob_tensors(logits, rows, ids, 4, 600).to_host() == whole
     alone = [logprob_tensors(logits, rows[i : i + 1], ids[i : i + 1], 4, 600).to_host()[0] for i in range(7)]
     assert alone == whole
