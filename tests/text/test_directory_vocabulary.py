@@ -100,6 +100,15 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, files: dict[str, st
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_that_makes_the_library_panic_is_named(tmp_path: Path) -> None:
+    file = write_llama_directory(tmp_path) / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ModelFileError, match=r"tokenizer.json is not a usable tokenizer: "):
+        tokenizer_from_directory(tmp_path)
+
+
 def test_other_kinds_of_vocabulary_are_refused(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, decoders, models
 

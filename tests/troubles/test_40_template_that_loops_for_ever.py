@@ -33,7 +33,7 @@ HOSTILE = {
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}"
     ),
     "macro calling itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "much text in a loop": "{% for i in range(90000) %}" + "x" * 50000 + "{% endfor %}",
+    "much text in a loop": "{% for i in range(90000) %}" + "x" * 50_000 + "{% endfor %}",
     "much text in a macro": "{% macro f() %}"
     + "x" * 50000
     + "{% endmacro %}{% for i in range(9000) %}{{ f() }}{% endfor %}",

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from pagoda.errors import ModelFileError, shown
+from pagoda.errors import ModelFileError, PagodaError, shown
 from pagoda.text.pre_tokenizers import WordSplitting, build_pre_tokenizer
 from pagoda.text.token_pieces import SPACE_MARK
+
+
+@contextmanager
+def usable(source: str) -> Iterator[None]:
+    """Whatever the `tokenizers` library says against a file becomes a `ModelFileError`, its panics included (pyo3 makes
+    those a BaseException)."""
+    try:
+        yield
+    except PagodaError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise ModelFileError(f"{source} is not a usable tokenizer: {reason}") from None
 
 
 def byte_level_backend(
@@ -19,9 +35,8 @@ def byte_level_backend(
     try:
         model = models.BPE(dict(ids), list(merges), ignore_merges=splitting.ignore_merges)
     except Exception as error:
-        raise ModelFileError(
-            _bad_merge(ids, merges, source) or f"{source}: the merges are not usable: {error}"
-        ) from None
+        reason = _bad_merge(ids, merges) or f"the merges are not usable: {' '.join(str(error).split())[:200]}"
+        raise ModelFileError(f"{source}: {reason}") from None
     backend = Tokenizer(model)
     if splitting.nfc:
         backend.normalizer = normalizers.NFC()
@@ -42,7 +57,8 @@ def sentencepiece_backend(
 
     byte_fallback = all(f"<0x{byte:02X}>" in ids for byte in range(256))
     merges = _merges_from_scores(ids, scores)
-    model = models.BPE(dict(ids), merges, unk_token=unknown, fuse_unk=True, byte_fallback=byte_fallback)
+    with usable("tokenizer.ggml.tokens"):
+        model = models.BPE(dict(ids), merges, unk_token=unknown, fuse_unk=True, byte_fallback=byte_fallback)
     backend = Tokenizer(model)
     mark_spaces = normalizers.Replace(" ", SPACE_MARK)
     prefix = [normalizers.Prepend(SPACE_MARK)] if add_space_prefix else []
@@ -70,9 +86,9 @@ def _merges_from_scores(ids: Mapping[str, int], scores: Mapping[str, float]) -> 
     return merges
 
 
-def _bad_merge(ids: Mapping[str, int], merges: Sequence[tuple[str, str]], source: str) -> str | None:
+def _bad_merge(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> str | None:
     for index, (left, right) in enumerate(merges):
         for piece in (left, right, left + right):
             if piece not in ids:
-                return f"{source}: merge {index:,} needs the token {shown(piece)}, which the vocabulary does not have"
+                return f"merge {index:,} needs the token {shown(piece)}, which the vocabulary does not have"
     return None

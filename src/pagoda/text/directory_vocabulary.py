@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.errors import ModelFileError, UnsupportedModelError, shown
-from pagoda.text.build_backend import byte_level_backend
+from pagoda.text.build_backend import byte_level_backend, usable
 from pagoda.text.pre_tokenizers import word_splitting
 from pagoda.text.token_pieces import SPACE_MARK, PieceCoding
 from pagoda.text.tokenizer import Tokenizer, Vocabulary
@@ -36,7 +36,8 @@ def tokenizer_from_directory(path: Path) -> Tokenizer:
     coding, strips = _coding(backend)
     bos, eos = (_named_token(backend, config, name) for name in ("bos_token", "eos_token"))
     special = frozenset(token_id for token_id, token in added.items() if token.special)
-    prefix, suffix = _around(backend)
+    with usable(str(path / "tokenizer.json")):
+        prefix, suffix = _around(backend)
     return Tokenizer(
         Vocabulary(
             backend=backend,
@@ -61,12 +62,8 @@ def _backend(path: Path) -> Any:
 
     file = path / "tokenizer.json"
     if file.is_file():
-        try:
+        with usable(str(file)):
             backend = Backend.from_str(_read(file))
-        except ModelFileError:
-            raise
-        except Exception as error:
-            raise ModelFileError(f"{file} is not a usable tokenizer: {error}") from None
         # Limits for training, stored in some files, would cut or lengthen a prompt without a word.
         backend.no_truncation()
         backend.no_padding()

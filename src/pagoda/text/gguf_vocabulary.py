@@ -14,7 +14,7 @@ from pagoda.text.tokenizer import Tokenizer, Vocabulary
 # Values of tokenizer.ggml.token_type (the GGUF specification takes them from SentencePiece).
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _KINDS = ("llama", "gpt2")
-_MAX_PIECE_CHARACTERS = 4096
+_MAX_PIECE_CHARACTERS = 512
 
 # A GGUF file names one end token; a chat model has more. These control tokens end a text or a turn in any model.
 _END_TEXTS = frozenset(

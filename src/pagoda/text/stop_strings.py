@@ -41,7 +41,7 @@ class StopStrings:
         """
         if self.found is not None:
             return "", self.found
-        if not active:
+        if not active or self._automaton.is_empty:
             return self._pass_through(text), None
         buffer = self._held + text
         buffer_start = self._position - len(self._held)
@@ -100,6 +100,10 @@ class _Automaton:
             if stop:
                 self._insert(stop)
         self._link()
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.depth) == 1
 
     def next_state(self, state: int, character: str) -> int:
         while state and character not in self._children[state]:

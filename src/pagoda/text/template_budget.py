@@ -7,7 +7,8 @@ from typing import Any
 
 from pagoda.errors import ModelFileError
 
-MAX_SOURCE_CHARACTERS = 100_000
+# Four times the longest template seen; it also bounds the time to compile one.
+MAX_SOURCE_CHARACTERS = 64_000
 MAX_INTEGER_BITS = 10_000
 MAX_DEPTH = 200
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pagoda.text.build_backend import usable
 from pagoda.text.detokenizer import Detokenizer
 from pagoda.text.token_pieces import PieceCoding, PieceDecoder
 
@@ -109,6 +110,7 @@ class Tokenizer:
         """A copy that does not look for control tokens (a setting of the whole backend, so not one to switch)."""
         from tokenizers import Tokenizer as Backend
 
-        backend = Backend.from_str(self._vocabulary.backend.to_str())
+        with usable("the vocabulary"):
+            backend = Backend.from_str(self._vocabulary.backend.to_str())
         backend.encode_special_tokens = True
         return backend
