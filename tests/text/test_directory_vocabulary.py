@@ -33,6 +33,20 @@ def test_ids_and_text_are_those_of_transformers(tmp_path: Path, text: str) -> No
     assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
 
 
+def test_added_tokens_may_be_runs_of_spaces(tmp_path: Path) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    file = write_llama_directory(tmp_path) / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    added = {**content["added_tokens"][0], "id": 271, "content": "▁▁▁", "special": False, "normalized": True}
+    content["added_tokens"].append(added)
+    file.write_text(json.dumps(content), encoding="utf-8")
+    ours = tokenizer_from_directory(tmp_path)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(file))
+    ids = [*theirs("abc")["input_ids"], 271, *ours.encode("hi", add_special_tokens=False)]
+    assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True) == "abc    hi"
+
+
 def test_tokenizer_config_decides_about_bos(tmp_path: Path) -> None:
     tokenizer = tokenizer_from_directory(write_llama_directory(tmp_path, add_bos_token=False, add_eos_token=True))
     assert not tokenizer.adds_bos

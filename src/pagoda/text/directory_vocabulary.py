@@ -43,7 +43,8 @@ def tokenizer_from_directory(path: Path) -> Tokenizer:
             backend=backend,
             pieces=pieces,
             coding=coding,
-            literal_ids=frozenset(added),
+            # SentencePiece's mark for a space counts in added tokens too (Gemma has runs of spaces among them).
+            literal_ids=frozenset(added) if coding == "byte-level" else special,
             special_ids=special | {token_id for token_id in (bos, eos) if token_id is not None},
             vocab_size=max(pieces) + 1,
             bos_token_id=bos,

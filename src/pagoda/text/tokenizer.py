@@ -63,7 +63,8 @@ class Tokenizer:
         return self.bos_token_id is not None and self.bos_token_id in self._vocabulary.prefix_ids
 
     def encode(self, text: str, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
-        """The text's token ids.
+        """The text's token ids. Bytes for which the vocabulary has no token (SmolLM2 lacks a few control characters) have
+        none, as with the model's own tokenizer.
 
         add_special_tokens: put around the text what the vocabulary asks for (BOS, EOS). A text that already begins with
             those tokens gets no second ones.
