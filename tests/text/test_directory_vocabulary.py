@@ -38,7 +38,7 @@ def test_added_tokens_may_be_runs_of_spaces(tmp_path: Path) -> None:
 
     file = write_llama_directory(tmp_path) / "tokenizer.json"
     content = json.loads(file.read_text(encoding="utf-8"))
-    added = {**content["added_tokens"][0], "id": 271, "content": "▁▁▁", "special": False, "normalized": True}
+    added = {**content["added_tokens"][0], "id": 271, "content": "▁▁▁", "special": False, "normalized": False}
     content["added_tokens"].append(added)
     file.write_text(json.dumps(content), encoding="utf-8")
     ours = tokenizer_from_directory(tmp_path)
