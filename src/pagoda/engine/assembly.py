@@ -20,8 +20,11 @@ class RequestAssembler:
     def __init__(self, admitted: Admitted, tokenizer: Tokenizer) -> None:
         submit = admitted.submit
         self._tokenizer = tokenizer
+        # The automaton is built once; each choice has its own place in it.
+        stops = StopStrings(submit.sampling.stop)
         self._choices = [
-            _ChoiceAssembler(submit.request_id, i, tokenizer, submit.sampling) for i in range(submit.sampling.n)
+            _ChoiceAssembler(submit.request_id, index, tokenizer, submit.sampling, stops.fresh())
+            for index in range(submit.sampling.n)
         ]
         self.output = RequestOutput(
             request_id=submit.request_id,
@@ -53,13 +56,15 @@ class RequestAssembler:
 
 
 class _ChoiceAssembler:
-    def __init__(self, request_id: str, index: int, tokenizer: Tokenizer, sampling: SamplingParams) -> None:
+    def __init__(
+        self, request_id: str, index: int, tokenizer: Tokenizer, sampling: SamplingParams, stops: StopStrings
+    ) -> None:
         self.output = CompletionOutput(index, logprobs=None if sampling.logprobs is None else [])
         self._request_id = request_id
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(sampling.stop)
+        self._stops = stops
 
     def take(self, event: TokenEvent) -> CompletionDelta | None:
         output = self.output
