@@ -12,7 +12,7 @@ from tests.cli.command import pagoda, run
 from tests.soak import soak_count
 
 KILLS = soak_count(20)
-SETTINGS = ("--max-tokens", "6", "--temperature", "0", "--max-num-seqs", "4", "--threads", "1", "--ignore-eos")
+SETTINGS = ("--max-tokens", "6", "--temperature", "0", "--max-num-seqs", "4", "--seed", "1", "--ignore-eos")
 
 
 @pytest.mark.slow
