@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from pagoda.config import EngineConfig
@@ -40,6 +41,8 @@ class FakeLLM:
 
     def __init__(self, context: int = 100, broken: dict[str, PagodaError] | None = None, **config: Any) -> None:
         self.config = EngineConfig(**config)
+        self.plan = SimpleNamespace(max_model_len=context)
+        self.tokenizer = SimpleNamespace(encode=list)
         self.prompts: list[Any] = []
         self.most_in_flight = 0
         self._context, self._broken = context, broken or {}

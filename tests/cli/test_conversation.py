@@ -47,6 +47,14 @@ def test_a_full_context_drops_the_oldest_exchanges_and_says_how_many() -> None:
     assert conversation.ask("d").num_dropped == 0
 
 
+def test_room_is_kept_for_an_answer() -> None:
+    llm = FakeLLM(context=80)
+    conversation = talk(llm, "a" * 10, "b" * 10)
+    # 20 + 40 of history and 11 more would fit into 80, but with less than an eighth left to answer in.
+    assert conversation.ask("c" * 11).num_dropped == 1
+    assert conversation.ask("c" * 10).num_dropped == 0
+
+
 def test_a_question_that_is_itself_too_long_is_refused_and_forgets_nothing() -> None:
     llm = FakeLLM(context=40)
     conversation = talk(llm, "abc")

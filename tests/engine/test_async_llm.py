@@ -16,13 +16,13 @@ PROMPTS = [f"prompt {number}" for number in range(12)]
 
 @pytest.fixture(scope="module")
 def expected(tiny_model: str) -> list[str]:
-    with LLM(tiny_model, num_kv_blocks=64) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
         return [output.outputs[0].text for output in llm.generate(PROMPTS, GREEDY)]
 
 
 def test_gathered_requests_and_streams_give_what_llm_gives(tiny_model: str, expected: list[str]) -> None:
     async def run() -> tuple[list[str], list[str]]:
-        async with AsyncLLM(tiny_model, num_kv_blocks=64) as llm:
+        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
             outputs = await asyncio.gather(*(llm.generate(prompt, GREEDY) for prompt in PROMPTS))
 
             async def joined(prompt: str) -> str:
@@ -38,7 +38,7 @@ def test_gathered_requests_and_streams_give_what_llm_gives(tiny_model: str, expe
 
 def test_a_cancelled_task_ends_its_request_and_no_other(tiny_model: str, expected: list[str]) -> None:
     async def run() -> tuple[str, int]:
-        async with AsyncLLM(tiny_model, num_kv_blocks=64) as llm:
+        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
             doomed = asyncio.create_task(llm.generate("doomed", LONG))
             other = asyncio.create_task(llm.generate(PROMPTS[0], GREEDY))
             await asyncio.sleep(0)
@@ -56,7 +56,7 @@ def test_a_cancelled_task_ends_its_request_and_no_other(tiny_model: str, expecte
 
 def test_a_full_inbox_refuses_with_the_figures(tiny_model: str) -> None:
     async def run() -> None:
-        async with AsyncLLM(tiny_model, num_kv_blocks=64, max_waiting=2) as llm:
+        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64, max_waiting=2) as llm:
             handles = [llm.submit("Hello", LONG) for _ in range(2)]
             with pytest.raises(QueueFullError, match="2 requests are open, the limit is 2"):
                 llm.submit("Hello", LONG)
@@ -68,7 +68,7 @@ def test_a_full_inbox_refuses_with_the_figures(tiny_model: str) -> None:
 
 def test_a_refused_prompt_raises_in_the_caller(tiny_model: str) -> None:
     async def run() -> None:
-        async with AsyncLLM(tiny_model, num_kv_blocks=64) as llm:
+        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
             with pytest.raises(InvalidValueError, match="prompt"):
                 await llm.generate("", GREEDY)
 

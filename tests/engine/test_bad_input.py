@@ -69,7 +69,7 @@ BAD_REQUESTS = [
 
 @pytest.fixture(scope="module")
 def llm(tiny_model: str) -> Iterator[LLM]:
-    with LLM(tiny_model, num_kv_blocks=64, threads=1) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
         yield llm
 
 

@@ -17,7 +17,7 @@ GOOD = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
 @pytest.fixture
 def llm(tiny_model: str) -> Iterator[LLM]:
-    with LLM(tiny_model, num_kv_blocks=64, threads=1) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
         yield llm
 
 

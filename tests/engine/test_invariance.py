@@ -20,7 +20,7 @@ def generated(llm: LLM, sampling: SamplingParams, one_by_one: bool = False) -> l
 
 @pytest.fixture(scope="module")
 def alone(tiny_model: str) -> dict[str, list[list[int]]]:
-    with LLM(tiny_model, num_kv_blocks=128) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=128) as llm:
         return {
             name: generated(llm, params, one_by_one=True) for name, params in (("greedy", GREEDY), ("seeded", SEEDED))
         }
@@ -29,7 +29,7 @@ def alone(tiny_model: str) -> dict[str, list[list[int]]]:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 32, 512])
 def test_in_a_crowd_with_every_chunk_size(tiny_model: str, alone: dict[str, list[list[int]]], chunk: int) -> None:
     budget = max(chunk, len(PROMPTS))
-    with LLM(tiny_model, num_kv_blocks=128, max_batched_tokens=budget, max_prefill_chunk=chunk) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=128, max_batched_tokens=budget, max_prefill_chunk=chunk) as llm:
         assert generated(llm, GREEDY) == alone["greedy"]
         assert generated(llm, SEEDED) == alone["seeded"]
 
@@ -37,7 +37,7 @@ def test_in_a_crowd_with_every_chunk_size(tiny_model: str, alone: dict[str, list
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 def test_through_preemption(tiny_model: str, alone: dict[str, list[list[int]]], policy: str) -> None:
     # The longest request alone takes 9 of these blocks, and all of them together would take 53.
-    with LLM(tiny_model, num_kv_blocks=16, max_model_len=144, max_batched_tokens=32, policy=policy) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=16, max_model_len=144, max_batched_tokens=32, policy=policy) as llm:
         assert generated(llm, GREEDY) == alone["greedy"]
         assert generated(llm, SEEDED) == alone["seeded"]
         assert llm.step_log.totals.preemptions > 0
@@ -45,12 +45,14 @@ def test_through_preemption(tiny_model: str, alone: dict[str, list[list[int]]], 
 
 @pytest.mark.parametrize("block_size", [1, 8, 64])
 def test_for_other_block_sizes(tiny_model: str, alone: dict[str, list[list[int]]], block_size: int) -> None:
-    with LLM(tiny_model, num_kv_blocks=2048 // block_size, block_size=block_size, max_batched_tokens=50) as llm:
+    with LLM(
+        tiny_model, threads=1, num_kv_blocks=2048 // block_size, block_size=block_size, max_batched_tokens=50
+    ) as llm:
         assert generated(llm, GREEDY) == alone["greedy"]
 
 
 def test_an_unset_seed_is_drawn_anew_for_each_request(tiny_model: str) -> None:
     sampling = SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True)
-    with LLM(tiny_model, num_kv_blocks=128) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=128) as llm:
         texts = {tuple(output.outputs[0].token_ids) for output in llm.generate([PROMPTS[2]] * 8, sampling)}
     assert len(texts) == 8

@@ -15,7 +15,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def llm(tiny_model: str) -> Iterator[LLM]:
-    with LLM(tiny_model, num_kv_blocks=64, max_num_seqs=8) as llm:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64, max_num_seqs=8) as llm:
         yield llm
 
 
@@ -128,7 +128,7 @@ def test_a_score_is_what_generation_says_of_the_same_tokens(llm: LLM) -> None:
 def test_prompt_logprobs_survive_chunks(tiny_model: str, llm: LLM) -> None:
     prompt = "a prompt of some forty characters, in all"
     (whole,) = llm.score([prompt])
-    with LLM(tiny_model, num_kv_blocks=64, max_batched_tokens=7) as chunked:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64, max_batched_tokens=7) as chunked:
         (pieces,) = chunked.score([prompt])
     values = [[entry.chosen.logprob for entry in output.prompt_logprobs or [] if entry] for output in (whole, pieces)]
     assert len(values[0]) == len(whole.prompt_token_ids) - 1
@@ -172,7 +172,7 @@ def test_leaving_a_stream_early_ends_the_request(llm: LLM) -> None:
 
 
 def test_closing_twice_is_fine_and_using_it_then_is_an_error(tiny_model: str) -> None:
-    llm = LLM(tiny_model, num_kv_blocks=16)
+    llm = LLM(tiny_model, threads=1, num_kv_blocks=16)
     llm.close()
     llm.close()
     with pytest.raises(Exception, match="closed"):

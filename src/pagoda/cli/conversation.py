@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pagoda.engine.handle import RequestHandle
     from pagoda.llm import LLM
 
+# One part in so many of the context is kept free for an answer whose length is not limited.
+ANSWER_SHARE = 8
+
 
 class Answer:
     """The next message, under way. Iterate for its text as it comes; `text` has what was shown so far.
@@ -52,12 +55,14 @@ class Conversation:
         return self._sampling.max_tokens
 
     def ask(self, text: str) -> Answer:
-        """Start the answer to `text`. When the context is full, the oldest exchanges are dropped until it fits.
+        """Start the answer to `text`. When the context is full, the oldest exchanges are dropped until an answer fits.
 
         Raises `InvalidValueError` where the message alone is too long, or is refused for another reason.
         """
         question = {"role": "user", "content": text}
         kept = self._exchanges
+        while kept and not self._leaves_room([*self._system, *kept, question]):
+            kept = kept[2:]
         while True:
             try:
                 handle = self._llm.submit([*self._system, *kept, question], self._sampling)
@@ -80,6 +85,13 @@ class Conversation:
             {"role": "user", "content": question},
             {"role": "assistant", "content": answer},
         ]
+
+    def _leaves_room(self, messages: list[dict[str, str]]) -> bool:
+        """Whether an answer of some length still fits. What the template adds is not counted: a refusal covers it."""
+        limit = self._llm.plan.max_model_len
+        room = self._sampling.max_tokens or limit // ANSWER_SHARE
+        used = sum(len(self._llm.tokenizer.encode(message["content"])) for message in messages)
+        return used + room <= limit
 
     def reset(self) -> None:
         self._exchanges = []
