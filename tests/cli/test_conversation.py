@@ -39,7 +39,7 @@ def test_reset_forgets_all_but_the_instructions() -> None:
 def test_a_full_context_drops_the_oldest_exchanges_and_says_how_many() -> None:
     llm = FakeLLM(context=40)
     conversation = talk(llm, "a" * 4, "b" * 4, system="s")
-    answer = conversation.ask("c" * 18)
+    answer = conversation.ask("c" * 14)
     assert answer.num_dropped == 1
     assert llm.prompts[-1][0]["content"] == "s"
     assert "aaaa" not in [message["content"] for message in llm.prompts[-1]]
@@ -51,8 +51,8 @@ def test_room_is_kept_for_an_answer() -> None:
     llm = FakeLLM(context=80)
     conversation = talk(llm, "a" * 10, "b" * 10)
     # 20 + 40 of history and 11 more would fit into 80, but with less than an eighth left to answer in.
-    assert conversation.ask("c" * 11).num_dropped == 1
     assert conversation.ask("c" * 10).num_dropped == 0
+    assert conversation.ask("c" * 11).num_dropped == 1
 
 
 def test_a_question_that_is_itself_too_long_is_refused_and_forgets_nothing() -> None:

@@ -143,7 +143,8 @@ def _turn(conversation: Conversation, text: str, stoppable: bool) -> None:
     started = time.perf_counter()
     answer = conversation.ask(text)
     if answer.num_dropped:
-        note(f"[the context is full: the oldest {answer.num_dropped} exchanges were dropped]")
+        plural = "s were" if answer.num_dropped > 1 else " was"
+        note(f"[the context is full: the oldest {answer.num_dropped} exchange{plural} dropped]")
     first = 0.0
     try:
         for piece in answer:
