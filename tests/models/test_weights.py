@@ -53,7 +53,7 @@ def test_missing_misshapen_and_unknown_tensors_are_named_together_and_nothing_is
         "fake: 7 tensors missing (model.layers.0.self_attn.q_proj.weight, model.layers.0.self_attn.k_proj.weight, "
         "model.layers.0.self_attn.v_proj.weight and 4 more); "
         "1 tensor with another shape than the config's (model.embed_tokens.weight is 64×31 where the config means 64×32); "
-        "1 tensor unknown to the family llama (model.layers.2.self_attn.q_proj.weight)"
+        "1 tensor unknown to the family llama ('model.layers.2.self_attn.q_proj.weight')"
     )
     assert not checkpoint.reads
 
@@ -82,7 +82,7 @@ def test_a_tied_model_may_not_bring_other_extra_tensors() -> None:
     checkpoint = FakeCheckpoint(CONFIGS["llama-tied"])
     checkpoint.add("lm_head.bias", (64,))
 
-    with pytest.raises(ModelFileError, match=r"unknown to the family llama \(lm_head\.bias\)"):
+    with pytest.raises(ModelFileError, match=r"unknown to the family llama \('lm_head\.bias'\)"):
         load(checkpoint)
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+import torch
 
 from tests.parity.engine import generate
 from tests.tiny_model import VOCAB_SIZE, write_tiny_model
 
 NUM_TOKENS = 24
 PROMPTS = [np.random.default_rng(length).integers(0, VOCAB_SIZE, length).tolist() for length in (1, 70, 16, 33, 5, 48)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

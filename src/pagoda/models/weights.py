@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Generic
 
-from pagoda.errors import ModelFileError
+from pagoda.errors import ModelFileError, shown
 from pagoda.loading.checkpoint import Checkpoint, StoredTensor
 from pagoda.models.family import Family, Model, Source
 from pagoda.ops.interface import W, WeightOps
@@ -41,7 +41,8 @@ def check_inventory(checkpoint: Checkpoint, family: Family, spec: ModelSpec) -> 
             misshapen.append(f"{name} is {_shape(info.shape)} where the config means {_shape(wanted)}")
     ignored = re.compile("|".join(f"(?:{pattern})" for pattern in family.ignored(spec)) or r"(?!)")
     used = set(found.values())
-    unknown = [name for name in checkpoint.tensors if name not in used and not ignored.fullmatch(name)]
+    # These names are the file's own, so they are shown with care.
+    unknown = [shown(name) for name in checkpoint.tensors if name not in used and not ignored.fullmatch(name)]
     faults = [
         _listed("missing", missing),
         _listed("with another shape than the config's", misshapen),
