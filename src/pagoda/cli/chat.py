@@ -66,20 +66,16 @@ def chat(
 
 
 def _answer_once(conversation: Conversation, prompt: str, json_: bool) -> None:
-    from pagoda.cli.results import result_json
+    from pagoda.cli.results import checked, result_json, wait_for
 
     answer = conversation.ask(prompt)
-    if not json_:
-        for piece in answer:
-            write(piece)
-        write("\n")
-    result = answer.result()
-    if result.error is not None:
-        raise result.error
     if json_:
-        print_json(result_json(result))
-    else:
-        _say_why_cut(result, conversation.max_tokens)
+        print_json(result_json(wait_for(answer.handle, conversation.most_tokens)))
+        return
+    for piece in answer:
+        write(piece)
+    write("\n")
+    _say_why_cut(checked(answer.handle.result()), conversation.max_tokens)
 
 
 def _talk(conversation: Conversation) -> None:
@@ -151,11 +147,11 @@ def _turn(conversation: Conversation, text: str, stoppable: bool) -> None:
             first = first or time.perf_counter()
             write(piece)
         write("\n")
-        result = answer.result()
+        result = answer.handle.result()
     except KeyboardInterrupt:
         if not stoppable:
             raise
-        answer.cancel()
+        answer.handle.cancel()
         note("\n[stopped]")
         conversation.keep(text, answer.text)
         return

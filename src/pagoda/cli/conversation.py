@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import SamplingParams
 
@@ -18,26 +17,21 @@ ANSWER_SHARE = 8
 
 
 class Answer:
-    """The next message, under way. Iterate for its text as it comes; `text` has what was shown so far.
+    """The next message, under way. Iterate once for its text as it comes; `text` has what was shown so far.
 
+    handle: the request itself, for its result or to end it.
     num_dropped: exchanges left out of the prompt, oldest first, because the context is full.
     """
 
     def __init__(self, handle: RequestHandle, num_dropped: int) -> None:
         self.num_dropped = num_dropped
         self.text = ""
-        self._handle = handle
+        self.handle = handle
 
     def __iter__(self) -> Iterator[str]:
-        for delta in self._handle:
+        for delta in self.handle:
             self.text += delta.text
             yield delta.text
-
-    def cancel(self) -> None:
-        self._handle.cancel()
-
-    def result(self) -> RequestOutput:
-        return self._handle.result()
 
 
 class Conversation:
@@ -53,6 +47,11 @@ class Conversation:
     def max_tokens(self) -> int | None:
         """The longest answer that was asked for; None: as long as the context allows."""
         return self._sampling.max_tokens
+
+    @property
+    def most_tokens(self) -> int:
+        """What an answer could become at most."""
+        return self._sampling.max_tokens or self._llm.plan.max_model_len
 
     def ask(self, text: str) -> Answer:
         """Start the answer to `text`. When the context is full, the oldest exchanges are dropped until an answer fits.

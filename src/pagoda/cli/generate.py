@@ -67,22 +67,21 @@ def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampli
     if not json_ and (sampling.logprobs is not None or sampling.prompt_logprobs is not None):
         raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
 
-    from pagoda.cli.results import result_json
+    from pagoda.cli.results import checked, result_json, wait_for
     from pagoda.llm import LLM
 
     with LLM(**dataclasses.asdict(config)) as llm:
         handle = llm.submit([{"role": "user", "content": prompt}] if chat else prompt, sampling)
-        if not json_ and sampling.n == 1:
+        if json_ or sampling.n > 1:
+            result = wait_for(handle, sampling.n * (sampling.max_tokens or llm.plan.max_model_len))
+        else:
             for delta in handle:
                 write(delta.text)
-        result = handle.result()
-        if result.error is not None:
-            raise result.error
+            write("\n")
+            result = checked(handle.result())
     if json_:
         print_json(result_json(result))
-    elif sampling.n == 1:
-        write("\n")
-    else:
+    elif sampling.n > 1:
         for choice in result.outputs:
             write(f"--- {choice.index + 1} of {sampling.n} ---\n{choice.text}\n")
 

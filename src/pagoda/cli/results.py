@@ -1,11 +1,35 @@
-"""Results as JSON: one shape for `pagoda generate --json`, batch files and `pagoda chat --json`."""
+"""Waiting for a result, and results as JSON: one shape for `pagoda generate --json`, batch files and `pagoda chat --json`."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagoda.engine.outputs import CompletionOutput, PositionLogprobs, RequestOutput, TokenLogprob, Usage
+from pagoda.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from pagoda.engine.handle import RequestHandle
+
+
+def wait_for(handle: RequestHandle, most_tokens: int) -> RequestOutput:
+    """The finished request, with a bar of its tokens meanwhile. Raises the `PagodaError` that it ended with, if any.
+
+    most_tokens: how many it may become, over all choices.
+    """
+    count = 0
+    with TerminalProgress() as bars:
+        for delta in handle:
+            count += len(delta.token_ids)
+            bars("Generating", count, most_tokens)
+    return checked(handle.result())
+
+
+def checked(result: RequestOutput) -> RequestOutput:
+    """The result itself, or the `PagodaError` that it ended with, raised."""
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 def result_json(result: RequestOutput) -> dict[str, Any]:
