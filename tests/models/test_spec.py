@@ -56,6 +56,11 @@ def test_unknown_architectures_are_refused_with_the_known_ones() -> None:
         family_for({})
 
 
+def test_quantization_methods_of_other_libraries_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match="quantization method 'gptq' is not supported; known: none, the"):
+        family_for({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+
+
 def test_no_two_families_claim_an_architecture() -> None:
     claimed = [model_type for family in FAMILIES for model_type in family.model_types]
 
