@@ -54,6 +54,10 @@ class EngineClosedError(PagodaError):
     """The engine was shut down, or has failed, before the request could finish."""
 
 
+class InvariantError(RuntimeError):
+    """Pagoda's own bookkeeping is wrong: a bug, never a user's doing, hence no `PagodaError`."""
+
+
 def shown(value: object, limit: int = 80) -> str:
     """The value as an error message shows it: its repr, cut to `limit` characters so that a huge input stays readable."""
     # A container's repr costs time and memory in proportion to its size, so a large one is described instead.

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pagoda.core.block_pool import BlockPool
-from pagoda.core.invariants import InvariantError
+from pagoda.errors import InvariantError
 
 
 def test_hands_out_each_block_once() -> None:

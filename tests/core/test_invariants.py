@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from pagoda.core import invariants
-from pagoda.core.invariants import InvariantError
 from pagoda.core.request import Status
 from pagoda.core.scheduler import Scheduler
 from pagoda.core.step import RequestKey
+from pagoda.errors import InvariantError
 from tests.core.driver import make_request, make_scheduler, results
 
 A = RequestKey("a", 0)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.step import RequestKey
+from pagoda.errors import InvariantError
 
 A, B = RequestKey("a", 0), RequestKey("b", 0)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.step import NewRequest, RequestKey, RowResult, ScheduledRow, SchedulerOutput
+from pagoda.errors import InvariantError
 from pagoda.runner.null import NullRunner
 from pagoda.sampling_params import SamplingParams
 

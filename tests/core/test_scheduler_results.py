@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler
 from pagoda.core.step import RequestKey, RowResult, RunnerOutput, TokenEvent, TokenLogprobs
+from pagoda.errors import InvariantError
 from tests.core.driver import Driver, alone, make_request, make_scheduler, results
 
 A = RequestKey("a", 0)

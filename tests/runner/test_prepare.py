@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagoda.core.invariants import InvariantError
+from pagoda.errors import InvariantError
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from tests.runner.steps import key, request, row, step
 from tests.soak import soak_count

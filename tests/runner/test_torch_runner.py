@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.step import RowResult, SchedulerOutput
+from pagoda.errors import InvariantError
 from pagoda.runner.torch_runner import TorchRunner
 from tests.runner.bigram import bigram_runner
 from tests.runner.steps import key, request, row, step

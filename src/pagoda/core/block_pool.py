@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from pagoda.core.invariants import InvariantError
+from pagoda.errors import InvariantError
 
 
 class BlockPool:

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pagoda.core.request import Request, Status
+from pagoda.errors import InvariantError
 
 if TYPE_CHECKING:
     from pagoda.core.kv_cache_manager import KVCacheManager
     from pagoda.core.scheduler import Scheduler
-
-
-class InvariantError(RuntimeError):
-    """Pagoda's own bookkeeping is wrong: a bug, never a user's doing, hence no `PagodaError`."""
 
 
 def check(scheduler: Scheduler) -> None:

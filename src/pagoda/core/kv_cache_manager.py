@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pagoda.core.block_pool import BlockPool
-from pagoda.core.invariants import InvariantError
 from pagoda.core.step import RequestKey
+from pagoda.errors import InvariantError
 
 
 class KVCacheManager:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.request import Request
 from pagoda.core.step import RowResult, ScheduledRow, TokenEvent, TokenLogprobs
+from pagoda.errors import InvariantError
 
 
 def apply_result(request: Request, row: ScheduledRow, result: RowResult) -> TokenEvent | None:

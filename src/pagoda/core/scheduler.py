@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pagoda.config import EngineConfig
-from pagoda.core.invariants import InvariantError
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.policies import Policy
 from pagoda.core.request import Request, Status
 from pagoda.core.results import apply_result
 from pagoda.core.step import NewRequest, RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
 from pagoda.core.waiting_queue import WaitingQueue
-from pagoda.errors import DoesNotFitError, InvalidValueError
+from pagoda.errors import DoesNotFitError, InvalidValueError, InvariantError
 
 _ORDER = attrgetter("order")
 

@@ -11,7 +11,6 @@ from array import array
 from collections import deque
 from dataclasses import dataclass
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.step import (
     NewRequest,
     RequestKey,
@@ -21,6 +20,7 @@ from pagoda.core.step import (
     SchedulerOutput,
     TokenLogprobs,
 )
+from pagoda.errors import InvariantError
 
 MAX_IN_FLIGHT = 2
 _EMPTY = -1

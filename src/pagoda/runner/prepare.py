@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.core.invariants import InvariantError
 from pagoda.core.step import NewRequest, RequestKey, ScheduledRow, SchedulerOutput
+from pagoda.errors import InvariantError
 from pagoda.runner.batch import Batch
 
 Int64 = npt.NDArray[np.int64]
