@@ -59,7 +59,8 @@ def _bars() -> RichProgress:
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+            decimals = 0 if (task.speed or 0) >= 10 else 2
+            return Text(f"{task.speed:,.{decimals}f}/s" if task.speed else "")
 
     # Transient: what is worth keeping is printed by whoever did the work.
     return Progress(

@@ -164,6 +164,12 @@ def test_a_handle_can_be_cancelled_and_others_go_on(llm: LLM) -> None:
     assert other.result(timeout=60).outputs[0].text == text(llm, "World", GREEDY)
 
 
+def test_a_finished_handle_can_be_iterated_again(llm: LLM) -> None:
+    handle = llm.submit("Hello", GREEDY)
+    assert "".join(delta.text for delta in handle) == text(llm, "Hello", GREEDY)
+    assert list(handle) == []
+
+
 def test_leaving_a_stream_early_ends_the_request(llm: LLM) -> None:
     for _ in llm.stream("Hello", SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)):
         break

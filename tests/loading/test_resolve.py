@@ -89,7 +89,7 @@ def test_a_revision_goes_to_the_hub() -> None:
         "a/b/c",
         "/nowhere/model",
         "./nowhere",
-        "../x",
+        "../no-such-folder/x",
         "~/nowhere",
         "org/nowhere.gguf",
         "nowhere.safetensors",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pagoda.cli.console import print_json
+from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
 from pagoda.config import EngineConfig, default_of
 from pagoda.errors import InvalidValueError
@@ -52,10 +53,9 @@ def offline(
         config = dataclasses.replace(config, max_num_seqs=batch)
 
     from pagoda.cli.bench_offline import Load, measure
-    from pagoda.llm import LLM
     from pagoda.progress import TerminalProgress
 
-    with LLM(**dataclasses.asdict(config)) as llm:
+    with load(config) as llm:
         _check_room(llm.plan, batch, prompt_tokens, output_tokens)
         with TerminalProgress() as bars:
             measured = measure(llm, Load(batch, prompt_tokens, output_tokens), repeat, bars)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pagoda.cli.console import interactive, note, print_json, write
+from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
 from pagoda.config import EngineConfig
 from pagoda.errors import EngineClosedError, PagodaError
@@ -52,9 +52,8 @@ def chat(
         raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
 
     from pagoda.cli.conversation import Conversation
-    from pagoda.llm import LLM
 
-    with LLM(**dataclasses.asdict(config)) as llm:
+    with load(config) as llm:
         conversation = Conversation(llm, system, sampling)
         if prompt is not None:
             _answer_once(conversation, sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt, json_)

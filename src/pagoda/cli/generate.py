@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pagoda.cli.console import note, print_json, write
+from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
 from pagoda.config import EngineConfig
 from pagoda.errors import PagodaError
@@ -68,9 +68,8 @@ def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampli
         raise PagodaError("--logprobs and --prompt-logprobs need --json, which can show them")
 
     from pagoda.cli.results import checked, result_json, wait_for
-    from pagoda.llm import LLM
 
-    with LLM(**dataclasses.asdict(config)) as llm:
+    with load(config) as llm:
         handle = llm.submit([{"role": "user", "content": prompt}] if chat else prompt, sampling)
         if json_ or sampling.n > 1:
             result = wait_for(handle, sampling.n * (sampling.max_tokens or llm.plan.max_model_len))
@@ -99,14 +98,12 @@ def _batch(
     with TerminalProgress() as bars:
         summary = summarize(source, bars)
 
-    from pagoda.llm import LLM
-
     # One display at a time: loading the model shows bars of its own.
     with BatchOutput(target, fingerprint(summary, config, sampling), overwrite) as output:
         if output.num_done:
             note(f"{target} has {output.num_done:,} lines already; going on from there")
         try:
-            with LLM(**dataclasses.asdict(config)) as llm, TerminalProgress() as bars:
+            with load(config) as llm, TerminalProgress() as bars:
                 run_batch(llm, source, sampling, output, num_lines=summary.num_lines, bars=bars)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(

@@ -40,6 +40,7 @@ class RequestHandle:
         try:
             while (delta := self._deltas.get()) is not None:
                 yield delta
+            self._deltas.put(None)  # whoever iterates again finds the end at once
         finally:
             if not self.done():  # the reader left early
                 self.cancel()
@@ -78,6 +79,7 @@ class AsyncHandle:
         try:
             while (delta := await self._deltas.get()) is not None:
                 yield delta
+            self._deltas.put_nowait(None)  # whoever iterates again finds the end at once
         finally:
             if not self._output.done():
                 self.cancel()
