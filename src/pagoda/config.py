@@ -1,4 +1,4 @@
-"""EngineConfig: every knob of the engine, typed, with its help text. The command line's options are derived from it."""
+"""EngineConfig and ServerConfig: every knob, typed, with its help text. The command line's options are derived from them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
 from pagoda import checks
+from pagoda.sampling_params import MAX_N, MAX_STOP_STRINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +80,14 @@ class EngineConfig:
         ),
     ] = "auto"
     chat_template: Annotated[str | None, Knob("A file with a Jinja chat template, instead of the model's own.")] = None
+    max_n: Annotated[int, Knob("Most choices (n) of one request.", 1, MAX_N)] = MAX_N
+    max_stop_strings: Annotated[int, Knob("Most stop strings of one request.", 1, MAX_STOP_STRINGS)] = MAX_STOP_STRINGS
+    max_prompts: Annotated[int, Knob("Most prompts in one HTTP request.", 1, 100_000)] = 128
+    max_body_bytes: Annotated[int, Knob("Largest body of an HTTP request, in bytes.", 1, 1 << 30)] = 4 << 20
+    max_json_depth: Annotated[int, Knob("Deepest nesting of an HTTP request's JSON.", 2, 200)] = 32
 
     def __post_init__(self) -> None:
-        for name, (kind, knob, optional) in knobs().items():
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if knob.choices:
-                checks.choice(name, value, knob.choices)
-            elif kind is int:
-                checks.integer(name, value, _whole(knob.minimum), _whole(knob.maximum))
-            elif kind is float:
-                object.__setattr__(self, name, checks.number(name, value, knob.minimum, knob.maximum))
-            else:
-                checks.text(name, value, 4096)
+        _check(self)
 
     @property
     def prefill_chunk(self) -> int:
@@ -100,11 +95,48 @@ class EngineConfig:
         return self.max_prefill_chunk or max(1, self.max_batched_tokens // 2)
 
 
-def knobs() -> dict[str, tuple[type, Knob, bool]]:
-    """Each field of `EngineConfig`: name → (type without None, its knob, whether None is allowed)."""
-    hints: dict[str, Any] = get_type_hints(EngineConfig, include_extras=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """How `pagoda serve` listens, and to whom. Immutable; checked when made. Raises `InvalidValueError`."""
+
+    host: Annotated[str, Knob("Address to listen on. Another one than loopback needs --allow-unauthenticated.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Knob("Port to listen on; 0 takes any free one.", 0, 65_535)] = 8000
+    served_model_name: Annotated[str | None, Knob("Name of the model in the API. Default: MODEL as given.")] = None
+    allowed_hosts: Annotated[
+        str, Knob("Host names, comma-separated, under which clients may reach the server, besides those of loopback.")
+    ] = ""
+    allow_unauthenticated: Annotated[
+        bool, Knob("Serve on an address that others can reach, although there are no keys: anybody there may use it.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(config: EngineConfig | ServerConfig) -> None:
+    for name, (kind, knob, optional) in knobs(type(config)).items():
+        value = getattr(config, name)
+        if value is None and optional:
+            continue
+        if knob.choices:
+            checks.choice(name, value, knob.choices)
+        elif kind is bool:
+            checks.boolean(name, value)
+        elif kind is int:
+            checks.integer(name, value, _whole(knob.minimum), _whole(knob.maximum))
+        elif kind is float:
+            object.__setattr__(config, name, checks.number(name, value, knob.minimum, knob.maximum))
+        else:
+            checks.text(name, value, 4096)
+
+
+def knobs(config: type[EngineConfig | ServerConfig] = EngineConfig) -> dict[str, tuple[type, Knob, bool]]:
+    """Each field of a configuration: name → (type without None, its knob, whether None is allowed)."""
+    hints: dict[str, Any] = get_type_hints(config, include_extras=True)
     table: dict[str, tuple[type, Knob, bool]] = {}
-    for field in fields(EngineConfig):
+    for field in fields(config):
         annotated, knob = get_args(hints[field.name])
         options = get_args(annotated) or (annotated,)
         kind = next(option for option in options if option is not type(None))
@@ -112,9 +144,9 @@ def knobs() -> dict[str, tuple[type, Knob, bool]]:
     return table
 
 
-def default_of(name: str) -> Any:
+def default_of(name: str, config: type[EngineConfig | ServerConfig] = EngineConfig) -> Any:
     """The default of one field, for help texts and derived options. Raises KeyError for an unknown field."""
-    default = {field.name: field.default for field in fields(EngineConfig)}[name]
+    default = {field.name: field.default for field in fields(config)}[name]
     return None if default is MISSING else default
 
 

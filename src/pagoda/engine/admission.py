@@ -33,6 +33,7 @@ class Admission:
 
     template: the chat template, or the error that a request with messages gets.
     max_model_len: tokens a sequence may have, as the memory plan fitted it.
+    max_n, max_stop_strings: the operator's limits.
     generation_config: the model's defaults for unset sampling parameters, in Hugging Face's names.
     """
 
@@ -42,11 +43,15 @@ class Admission:
         template: ChatTemplate | PagodaError,
         generation_config: Mapping[str, object],
         max_model_len: int,
+        *,
+        max_n: int,
+        max_stop_strings: int,
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._generation_config = checked_defaults(generation_config)
         self._max_model_len = max_model_len
+        self._max_n, self._max_stop_strings = max_n, max_stop_strings
         self._end_token_ids = tokenizer.end_token_ids | _token_ids(generation_config.get("eos_token_id"))
         self._vocab_size = tokenizer.vocab_size
 
@@ -57,6 +62,9 @@ class Admission:
         if not isinstance(sampling, SamplingParams):
             raise InvalidValueError("sampling_params", sampling, "a SamplingParams")
         checks.integer("priority", priority, -1_000_000, 1_000_000)
+        checks.integer("n", sampling.n, 1, self._max_n)
+        if len(sampling.stop) > self._max_stop_strings:
+            raise InvalidValueError("stop", sampling.stop, f"at most {self._max_stop_strings} strings")
         token_ids = self._prompt_token_ids(prompt)
         room = self._room(token_ids, sampling)
         for field, asked in (("max_tokens", sampling.max_tokens), ("min_tokens", sampling.min_tokens)):

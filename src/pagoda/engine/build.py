@@ -55,6 +55,8 @@ class Engine:
                 _chat_template(config, self.tokenizer),
                 _defaults(config, checkpoint.generation_config),
                 self.plan.max_model_len,
+                max_n=config.max_n,
+                max_stop_strings=config.max_stop_strings,
             )
             runner = self._build_runner(config, checkpoint, progress)
         self.step_log = StepLog()

@@ -13,6 +13,7 @@ from pagoda.engine.assembly import RequestAssembler
 from pagoda.engine.core import EngineCore
 from pagoda.engine.messages import Abort
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
+from pagoda.engine.stats import EngineStats
 from pagoda.engine.thread import EngineThread
 from pagoda.errors import EngineClosedError, PagodaError, QueueFullError, RequestFailedError
 from pagoda.text.tokenizer import Tokenizer
@@ -66,6 +67,16 @@ class EngineClient:
     @property
     def num_open(self) -> int:
         return len(self._open)
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine as of its last turn."""
+        return self._engine.stats
+
+    @property
+    def closed(self) -> PagodaError | None:
+        """Why nothing can be submitted any more, if that is so."""
+        return self._closed
 
     def close(self) -> None:
         """End every request and both threads. May be called twice."""

@@ -12,6 +12,7 @@ from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler
 from pagoda.core.step import RequestKey, SchedulerOutput, TokenEvent
 from pagoda.engine.messages import Abort, Message, Submit
+from pagoda.engine.stats import EngineStats
 from pagoda.errors import PagodaError
 from pagoda.planning.costs import CostModel
 from pagoda.runner.interface import Runner
@@ -47,6 +48,18 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         return bool(self._in_flight) or self.scheduler.has_unfinished
+
+    def stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        return EngineStats(
+            turn_time=time.monotonic(),
+            has_work=self.has_work,
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
+            num_blocks=scheduler.kv.num_blocks,
+            num_free_blocks=scheduler.kv.num_free_blocks,
+            num_preemptions=scheduler.num_preemptions,
+        )
 
     def handle(self, message: Message) -> list[TokenEvent]:
         """Take in one message; returns what it ends."""

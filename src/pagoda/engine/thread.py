@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pagoda.core.step import TokenEvent
 from pagoda.engine.core import EngineCore
@@ -18,6 +20,7 @@ class EngineThread:
 
     sink: called in the engine's thread with each step's events; it must not block.
     on_failure: called once, in the engine's thread, if the loop itself fails.
+    stats: as of the last turn.
     """
 
     def __init__(self, core: EngineCore, sink: EventSink, on_failure: Callable[[BaseException], None]) -> None:
@@ -27,6 +30,7 @@ class EngineThread:
         self._inbox: deque[Message] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self.stats = core.stats()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
         self._thread.start()
 
@@ -51,6 +55,7 @@ class EngineThread:
                 events = [event for message in messages for event in self._core.handle(message)]
                 if self._core.has_work:
                     events += self._core.step()
+                self.stats = self._core.stats()
                 if events:
                     self._sink(events)
             self._sink(self._core.abort_all())
@@ -65,4 +70,6 @@ class EngineThread:
                 self._wake.wait()
             messages = list(self._inbox)
             self._inbox.clear()
+            if not self.stats.has_work:  # it starts working now: a turn is due from here on
+                self.stats = replace(self.stats, turn_time=time.monotonic(), has_work=True)
             return messages, self._closing
