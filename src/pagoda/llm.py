@@ -14,6 +14,7 @@ from pagoda.engine.admission import Admitted, Messages, Prompt
 from pagoda.engine.build import Engine
 from pagoda.engine.handle import AsyncHandle, RequestHandle
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
+from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidValueError, PagodaError
 from pagoda.progress import TerminalProgress
 from pagoda.sampling_params import SamplingParams
@@ -51,6 +52,16 @@ class _Loaded:
         self._numbers = itertools.count()
         # Also when the program ends or forgets the object without closing it: no thread computes into a dying process.
         self._finalizer = weakref.finalize(self, self._engine.close)
+
+    @property
+    def stats(self) -> EngineStats:
+        """The engine's state as of its last turn: requests running and waiting, blocks in use."""
+        return self._engine.client.stats
+
+    @property
+    def failure(self) -> PagodaError | None:
+        """Why nothing can be generated any more, if that is so: it was closed, or the engine failed."""
+        return self._engine.client.closed
 
     def close(self) -> None:
         """End every request and release the model's memory. May be called twice."""
