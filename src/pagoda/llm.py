@@ -59,6 +59,11 @@ class _Loaded:
         return self._engine.client.stats
 
     @property
+    def num_open(self) -> int:
+        """Requests that were taken and have not ended; at `config.max_waiting` no more are taken."""
+        return self._engine.client.num_open
+
+    @property
     def failure(self) -> PagodaError | None:
         """Why nothing can be generated any more, if that is so: it was closed, or the engine failed."""
         return self._engine.client.closed
