@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 
@@ -23,9 +24,11 @@ class ServerMetrics:
     """A registry of its own; `render` is the text that Prometheus scrapes.
 
     What happens to requests is counted as it happens; the engine's state is read when somebody scrapes.
+    clock: seconds, monotonic.
     """
 
-    def __init__(self, llm: AsyncLLM, model_name: str) -> None:
+    def __init__(self, llm: AsyncLLM, model_name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self._model_name = model_name
         self._registry = CollectorRegistry()
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of admitted requests.")
@@ -86,15 +89,15 @@ class RequestTimer:
 
     def __init__(self, metrics: ServerMetrics) -> None:
         self._metrics = metrics
-        self._started = time.monotonic()
+        self._started = metrics.clock()
         self._choices: dict[int, _Choice] = {}
 
     def tokens(self, count: int, choice: int = 0) -> None:
         """`count` tokens of one choice arrived just now."""
         if count == 0:
             return
-        now = time.monotonic()
         metrics = self._metrics
+        now = metrics.clock()
         metrics.generation_tokens.inc(count)
         known = self._choices.get(choice)
         if known is None:
@@ -112,7 +115,7 @@ class RequestTimer:
         """A choice ended: "stop", "length", "abort" or "error"."""
         metrics = self._metrics
         metrics.ended(reason)
-        metrics.request_seconds.observe(time.monotonic() - self._started)
+        metrics.request_seconds.observe(metrics.clock() - self._started)
         known = self._choices.get(choice)
         metrics.request_generation_tokens.observe(known.count if known else 0)
         if known is not None and known.last > known.first:
