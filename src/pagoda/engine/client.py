@@ -16,6 +16,7 @@ from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.thread import EngineThread
 from pagoda.errors import EngineClosedError, PagodaError, QueueFullError, RequestFailedError
+from pagoda.telemetry.threads import name_in_system
 from pagoda.text.tokenizer import Tokenizer
 
 
@@ -88,6 +89,7 @@ class EngineClient:
         self._output_thread.join()
 
     def _deliver_all(self) -> None:
+        name_in_system()
         while (events := self._events.get()) is not None:
             if isinstance(events, BaseException):
                 self._fail_all(EngineClosedError(f"the engine failed: {type(events).__name__}: {events}"))

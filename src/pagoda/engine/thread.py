@@ -11,6 +11,7 @@ from dataclasses import replace
 from pagoda.core.step import TokenEvent
 from pagoda.engine.core import EngineCore
 from pagoda.engine.messages import Message
+from pagoda.telemetry.threads import name_in_system
 
 EventSink = Callable[[Sequence[TokenEvent]], None]
 
@@ -47,6 +48,7 @@ class EngineThread:
         self._thread.join()
 
     def _run(self) -> None:
+        name_in_system()
         try:
             while True:
                 messages, closing = self._next_messages()
