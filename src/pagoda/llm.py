@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 from pagoda.config import EngineConfig
 from pagoda.engine.admission import Admitted, Messages, Prompt
 from pagoda.engine.build import Engine
+from pagoda.engine.client import Listener
 from pagoda.engine.handle import AsyncHandle, RequestHandle
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.engine.stats import EngineStats
@@ -59,6 +60,11 @@ class _Loaded:
         return self._engine.client.stats
 
     @property
+    def output_thread_id(self) -> int | None:
+        """The operating system's number of the thread that makes text, for whoever sets its priority."""
+        return self._engine.client.output_thread_id
+
+    @property
     def num_open(self) -> int:
         """Requests that were taken and have not ended; at `config.max_waiting` no more are taken."""
         return self._engine.client.num_open
@@ -67,6 +73,10 @@ class _Loaded:
     def failure(self) -> PagodaError | None:
         """Why nothing can be generated any more, if that is so: it was closed, or the engine failed."""
         return self._engine.client.closed
+
+    def chat_token_ids(self, messages: Messages) -> list[int]:
+        """The prompt that a conversation becomes. Raises `PagodaError` where there is no chat template, or it fails."""
+        return self._engine.admission.chat_token_ids(messages)
 
     def close(self) -> None:
         """End every request and release the model's memory. May be called twice."""
@@ -213,10 +223,22 @@ class AsyncLLM(_Loaded):
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
     ) -> AsyncHandle:
         """Start a request. Raises `InvalidValueError` where it is refused, `QueueFullError` where the inbox is full."""
-        admitted = self._admit(prompt, sampling_params, priority)
+        admitted = self.admit(prompt, sampling_params, priority=priority)
         handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort)
-        self._engine.client.submit(admitted, handle)
+        self.start(admitted, handle)
         return handle
+
+    def admit(self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0) -> Admitted:
+        """The first half of `submit`, which tokenizes: for a long prompt, call it in a thread of its own."""
+        return self._admit(prompt, sampling_params, priority)
+
+    def start(self, admitted: Admitted, listener: Listener) -> None:
+        """The second half of `submit`. The listener is called in the client's output thread; it must not block."""
+        self._engine.client.submit(admitted, listener)
+
+    def abort(self, request_id: str) -> None:
+        """End a request now; its blocks are free within a step. One that has ended is ignored."""
+        self._engine.client.abort(request_id)
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)

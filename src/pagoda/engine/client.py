@@ -70,6 +70,11 @@ class EngineClient:
         return len(self._open)
 
     @property
+    def output_thread_id(self) -> int | None:
+        """The operating system's number of the thread that makes text, for whoever sets its priority."""
+        return self._output_thread.native_id
+
+    @property
     def stats(self) -> EngineStats:
         """The engine as of its last turn."""
         return self._engine.stats
