@@ -94,7 +94,7 @@ class Admission:
         elif not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
             raise InvalidValueError("prompt", prompt, "text, a list of token ids, or a list of messages")
         elif prompt and isinstance(prompt[0], Mapping):
-            token_ids = self._chat_token_ids(cast("Messages", prompt))
+            token_ids = self.chat_token_ids(cast("Messages", prompt))
         else:
             limit = self._vocab_size - 1
             token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, limit) for i, token_id in enumerate(prompt)]
@@ -102,7 +102,8 @@ class Admission:
             raise InvalidValueError("prompt", prompt, "at least one token long")
         return tuple(token_ids)
 
-    def _chat_token_ids(self, messages: Messages) -> list[int]:
+    def chat_token_ids(self, messages: Messages) -> list[int]:
+        """A conversation as the chat template writes it. Raises `PagodaError`."""
         if isinstance(self._template, PagodaError):
             raise self._template
         return chat_token_ids(self._tokenizer, self._template, messages)

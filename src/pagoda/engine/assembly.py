@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pagoda.core.step import TokenEvent, TokenLogprobs
 from pagoda.engine.admission import Admitted
@@ -20,6 +21,7 @@ class RequestAssembler:
     def __init__(self, admitted: Admitted, tokenizer: Tokenizer) -> None:
         submit = admitted.submit
         self._tokenizer = tokenizer
+        self._prompt_logprobs_told = submit.sampling.prompt_logprobs is None
         # The automaton is built once; each choice has its own place in it.
         stops = StopStrings(submit.sampling.stop)
         self._choices = [
@@ -46,7 +48,12 @@ class RequestAssembler:
             self.output.prompt_logprobs += _positions(event.prompt_logprobs, self._tokenizer)
         if event.error is not None and self.output.error is None:
             self.output.error = RequestFailedError(event.error)
-        return self._choices[choice].take(event)
+        delta = self._choices[choice].take(event)
+        if delta is None or choice != 0 or self._prompt_logprobs_told:
+            return delta
+        # The prompt is computed before its first token is chosen, so they are complete by now.
+        self._prompt_logprobs_told = True
+        return replace(delta, prompt_logprobs=tuple(self.output.prompt_logprobs or ()))
 
     def fail(self, error: PagodaError) -> None:
         """End every choice that is still open with an error."""

@@ -77,7 +77,10 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class CompletionDelta:
-    """What a stream yields: text and tokens new since the last delta of this choice. The joined texts are the whole text."""
+    """What a stream yields: text and tokens new since the last delta of this choice. The joined texts are the whole text.
+
+    prompt_logprobs: as in `RequestOutput`, where they were asked for; the first delta of choice 0 has them all.
+    """
 
     request_id: str
     index: int
@@ -86,3 +89,4 @@ class CompletionDelta:
     logprobs: tuple[PositionLogprobs, ...] = ()
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
