@@ -14,6 +14,7 @@ from pagoda.cli.chat import chat
 from pagoda.cli.console import note
 from pagoda.cli.generate import generate
 from pagoda.cli.inspect import inspect
+from pagoda.cli.serve import serve
 from pagoda.errors import PagodaError
 from pagoda.version import __version__
 
@@ -65,6 +66,7 @@ def pagoda(
 
 app.command()(chat)
 app.command()(generate)
+app.command()(serve)
 app.command()(inspect)
 app.add_typer(bench, name="bench")
 

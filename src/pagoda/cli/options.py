@@ -1,4 +1,4 @@
-"""The options of the command line, derived from `EngineConfig`'s knobs and `SamplingParams`' fields.
+"""The options of the command line, derived from the knobs of the two configurations and `SamplingParams`' fields.
 
 A new knob or field appears here by itself, with its type, default, help and range.
 """
@@ -16,13 +16,13 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_h
 
 import typer
 
-from pagoda.config import EngineConfig, Knob, default_of, knobs
+from pagoda.config import EngineConfig, Knob, ServerConfig, default_of, knobs
 from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import SamplingParams
 
 
 def with_derived_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command one option per field instead of its parameters annotated `EngineConfig` and `SamplingParams`.
+    """Gives a command one option per field instead of its parameters annotated with one of the `SOURCES`.
 
     The command gets the finished objects. `EngineConfig.model` becomes the optional argument MODEL. A value out of its
     range is an `InvalidValueError` that names the option.
@@ -30,8 +30,8 @@ def with_derived_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     sources: dict[str, _Source] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if parameter.annotation in (EngineConfig, SamplingParams):
-            source = _config_source() if parameter.annotation is EngineConfig else _sampling_source()
+        if parameter.annotation in SOURCES:
+            source = SOURCES[parameter.annotation]()
             sources[parameter.name] = source
             parameters += source.parameters
         else:
@@ -73,18 +73,18 @@ class _Source:
             raise InvalidValueError(option_name(error.field), error.value, error.limit) from None
 
 
-def _config_source() -> _Source:
+def _config_source(config: type[EngineConfig | ServerConfig]) -> _Source:
     parameters = []
-    for name, (kind, knob, optional) in knobs().items():
+    for name, (kind, knob, optional) in knobs(config).items():
         annotation = kind | None if optional else kind
         text = knob.help + _range(knob)
         if name == "model":
             info: Any = typer.Argument(metavar="MODEL", help=text)
         else:
             metavar = "|".join(knob.choices) if knob.choices else None
-            info = typer.Option(_spelling(name, kind, default_of(name)), metavar=metavar, help=text)
-        parameters.append(_parameter(name, Annotated[annotation, info], default_of(name)))
-    return _Source(EngineConfig, parameters, frozenset())
+            info = typer.Option(_spelling(name, kind, default_of(name, config)), metavar=metavar, help=text)
+        parameters.append(_parameter(name, Annotated[annotation, info], default_of(name, config)))
+    return _Source(config, parameters, frozenset())
 
 
 def _sampling_source() -> _Source:
@@ -107,6 +107,14 @@ def _sampling_source() -> _Source:
         info = typer.Option(_spelling(name, kind, default), metavar=metavar, help=text)
         parameters.append(_parameter(name, Annotated[annotation, info], default))
     return _Source(SamplingParams, parameters, frozenset(json_fields))
+
+
+# What a command's parameter may be annotated with, and the options that come of it.
+SOURCES: dict[type, Callable[[], _Source]] = {
+    EngineConfig: functools.partial(_config_source, EngineConfig),
+    ServerConfig: functools.partial(_config_source, ServerConfig),
+    SamplingParams: _sampling_source,
+}
 
 
 def _docstring_table(kind: type) -> dict[str, str]:
