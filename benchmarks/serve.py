@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -82,7 +83,8 @@ def _print(report: dict[str, Any]) -> None:
             )
         if "api_cpu_seconds" in figures:
             print(
-                f"  CPU seconds: engine {figures['engine_cpu_seconds']:.2f}, the rest {figures['api_cpu_seconds']:.2f}"
+                f"  CPU seconds: engine {figures['engine_cpu_seconds']:.2f}, all else in its process"
+                f" {figures['api_cpu_seconds']:.2f}, client {figures['client_cpu_seconds']:.2f}"
             )
     if "cost" in report:
         cost = report["cost"]
@@ -104,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=_range, default=(32, 512), metavar="FROM:TO")
     parser.add_argument("--output-tokens", type=_range, default=(16, 128), metavar="FROM:TO")
     parser.add_argument("--repeat", type=int, default=1, help="loads on each side")
-    parser.add_argument("--seed", type=int, default=1, help="of the first load; the others follow it")
+    parser.add_argument("--seed", type=int, help="of the first load; the others follow it (default: a new one)")
     parser.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="of EngineConfig"
     )
@@ -140,12 +142,20 @@ def main() -> None:
         else:
             there = stack.enter_context(server(model, settings))
             engine = None if options.server_only else stack.enter_context(alone(model, settings))
-        report = measure(there, engine, shape, options.seed, options.repeat)
+        # A new one each time, as a server may still know the prompts of the last.
+        seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+        report = measure(there, engine, shape, seed, options.repeat)
     if not options.json:
         _print(report)
         return
     host = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
-    about = {"version": __version__, "model": options.model, "settings": settings, "repeat": options.repeat}
+    about = {
+        "version": __version__,
+        "model": options.model,
+        "settings": settings,
+        "seed": seed,
+        "repeat": options.repeat,
+    }
     print(json.dumps({**host, **about, "load": asdict(shape), **report}, indent=2))
 
 
