@@ -1,0 +1,121 @@
+"""Bodies of /v1/completions: whole, and in chunks that join to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pagoda.engine.admission import Admitted
+from pagoda.engine.outputs import CompletionDelta, PositionLogprobs, RequestOutput
+from pagoda.server.generation import Call, Generation
+from pagoda.server.openai.answers import Chunks, head, parameters, usage
+from pagoda.server.openai.logprobs import LegacyLogprobs, joined, prompt_logprobs
+from pagoda.server.openai.requests import Shape
+from pagoda.text.detokenizer import Detokenizer
+from pagoda.text.tokenizer import Tokenizer
+
+KIND = "text_completion"
+
+
+def completion_body(
+    model: str, tokenizer: Tokenizer, shape: Shape, generation: Generation, outputs: Sequence[RequestOutput]
+) -> dict[str, Any]:
+    choices = []
+    for number, output in enumerate(outputs):
+        for choice in output.outputs:
+            writer = _Choice(tokenizer, generation.admitted[number], shape)
+            index = number * generation.call.sampling.n + choice.index
+            known = output.prompt_logprobs
+            choices.append(writer.begin(index, choice.text, choice.logprobs or (), choice.finish_reason, known))
+    tokens = sum(output.usage.completion_tokens for output in outputs)
+    body = {**head("cmpl", KIND, model), "choices": choices, "usage": usage(generation.admitted, tokens)}
+    if shape.return_parameters:
+        body["parameters"] = _parameters(generation.call, generation.admitted)
+    return body
+
+
+class CompletionChunks(Chunks):
+    """A stream of completions. Each chunk has one choice."""
+
+    def __init__(self, model: str, tokenizer: Tokenizer, shape: Shape, generation: Generation) -> None:
+        waits = shape.prompt_logprobs is not None or (shape.echo and shape.logprobs is not None)
+        super().__init__(head("cmpl", KIND, model), generation, shape, waits)
+        self._tokenizer, self._call = tokenizer, generation.call
+        self._writers: dict[int, _Choice] = {}
+        self._prompt_logprobs: dict[int, Sequence[PositionLogprobs | None]] = {}
+
+    def chunks(self, arrived: Sequence[tuple[int, CompletionDelta]]) -> list[dict[str, Any]]:
+        chunks = []
+        for number, delta in self.ready(arrived):
+            if delta.prompt_logprobs is not None:
+                self._prompt_logprobs[number] = delta.prompt_logprobs
+            index = number * self._call.sampling.n + delta.index
+            writer = self._writers.get(index)
+            if writer is None:
+                writer = self._writers[index] = _Choice(self._tokenizer, self._admitted[number], self._shape)
+                known = self._prompt_logprobs.get(number)
+                choice = writer.begin(index, delta.text, delta.logprobs, delta.finish_reason, known)
+            else:
+                choice = writer.go_on(index, delta.text, delta.logprobs, delta.finish_reason)
+            # Text may be held back that could begin a stop string or a character: nothing to tell yet.
+            if choice["text"] or choice["logprobs"] or delta.finish_reason or "prompt_logprobs" in choice:
+                chunks.append(self.chunk([choice]))
+        return chunks
+
+    def parameters(self) -> Any:
+        return _parameters(self._call, self._admitted)
+
+
+class _Choice:
+    """Writes one choice: its beginning, which may have the prompt, and what follows."""
+
+    def __init__(self, tokenizer: Tokenizer, admitted: Admitted, shape: Shape) -> None:
+        self._tokenizer, self._admitted, self._shape = tokenizer, admitted, shape
+        self._legacy: LegacyLogprobs | None = None
+
+    def begin(
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[PositionLogprobs],
+        finish_reason: str | None,
+        known: Sequence[PositionLogprobs | None] | None,
+    ) -> dict[str, Any]:
+        """known: the prompt's log-probabilities, where they were asked for."""
+        shape, echo = self._shape, self._prompt_text() if self._shape.echo else ""
+        if shape.logprobs is not None:
+            self._legacy = LegacyLogprobs(shape.logprobs, Detokenizer(self._tokenizer), len(echo))
+        choice = self.go_on(index, echo + text, logprobs, finish_reason)
+        if shape.echo and shape.logprobs is not None:
+            choice["logprobs"] = joined(self._prompt_legacy(shape.logprobs, known or ()), choice["logprobs"])
+        if shape.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(known or (), shape.prompt_logprobs)
+        return choice
+
+    def go_on(
+        self, index: int, text: str, logprobs: Sequence[PositionLogprobs], finish_reason: str | None
+    ) -> dict[str, Any]:
+        legacy = None if self._legacy is None else self._legacy.of(logprobs)
+        return {"index": index, "text": text, "logprobs": legacy, "finish_reason": finish_reason}
+
+    def _prompt_text(self) -> str:
+        if self._admitted.prompt is not None:
+            return self._admitted.prompt
+        return self._tokenizer.decode(self._admitted.submit.prompt_token_ids, skip_special_tokens=False)
+
+    def _prompt_legacy(self, top: int, known: Sequence[PositionLogprobs | None]) -> dict[str, Any]:
+        tokenizer = self._tokenizer
+        first = self._admitted.submit.prompt_token_ids[0]
+        data = tokenizer.token_bytes(first)
+        given = self._admitted.prompt
+        hidden = given is not None and first in tokenizer.special_token_ids and not given.encode().startswith(data)
+        shown = Detokenizer(tokenizer, skip_special_tokens=False, continuation=False)
+        legacy = LegacyLogprobs(top, shown)
+        start = legacy.first(first, data, hidden)
+        return joined(start, legacy.of(position for position in known if position is not None))
+
+
+def _parameters(call: Call, admitted: Sequence[Admitted]) -> Any:
+    """One object for one prompt, a list for a list of prompts."""
+    each = [parameters(one.submit.sampling) for one in admitted]
+    return each if call.several else each[0]

@@ -1,0 +1,93 @@
+"""/tokenize and /detokenize: what the model's own tokenizer and chat template make of a text, and of tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from pagoda import checks
+from pagoda.errors import InvalidValueError
+from pagoda.server.json_body import JsonRoute
+from pagoda.server.openai.fields import accepted, honoured, json_schema, table
+from pagoda.server.openai.request_schemas import json_body
+from pagoda.server.openai.requests import HEAVY_BODY_BYTES, checked_messages
+from pagoda.server.openai.routes import ERRORS
+from pagoda.server.openai.schemas import DetokenizedText, Tokens
+from pagoda.server.openai.tables import MESSAGE_FIELDS, MODEL, TOKEN_IDS
+from pagoda.server.service import Service
+
+MESSAGES = json_schema(MESSAGE_FIELDS, ["role", "content"])
+TOKENIZE_FIELDS = table(
+    MODEL,
+    honoured("prompt", "A text. Either this or `messages`.", type="string"),
+    honoured("messages", "A conversation, as in a chat request.", type="array", minItems=1, items=MESSAGES),
+    honoured(
+        "add_special_tokens",
+        "With `prompt`: whether the tokens are added that the model wants around a text. Default true.",
+        type="boolean",
+    ),
+)
+DETOKENIZE_FIELDS = table(MODEL, honoured("tokens", "Token ids. Required.", **TOKEN_IDS))
+
+
+def router(service: Service) -> APIRouter:
+    routes = APIRouter(route_class=JsonRoute, tags=["tokens"])
+    llm = service.llm
+    refusals: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (400, 404, 413, 415)}
+
+    @routes.post(
+        "/tokenize",
+        responses=refusals,
+        openapi_extra=json_body(json_schema(TOKENIZE_FIELDS, [])),
+        response_model=Tokens,
+    )
+    async def tokenize(request: Request) -> dict[str, Any]:
+        """A text's tokens, or those of the prompt that a conversation becomes."""
+        given = await _given(request, TOKENIZE_FIELDS)
+        tokens = await _in_thread_if_long(request, _token_ids, given)
+        return {"tokens": tokens, "count": len(tokens), "max_model_len": llm.plan.max_model_len}
+
+    @routes.post(
+        "/detokenize",
+        responses=refusals,
+        openapi_extra=json_body(json_schema(DETOKENIZE_FIELDS, ["tokens"])),
+        response_model=DetokenizedText,
+    )
+    async def detokenize(request: Request) -> dict[str, str]:
+        """The text of tokens, control tokens included."""
+        given = await _given(request, DETOKENIZE_FIELDS)
+        return {"prompt": await _in_thread_if_long(request, _text, given)}
+
+    async def _given(request: Request, fields: Any) -> dict[str, Any]:
+        given = accepted(await request.json(), fields)
+        service.check_model(given.get("model"))
+        return given
+
+    def _token_ids(given: dict[str, Any]) -> list[int]:
+        if ("prompt" in given) == ("messages" in given):
+            raise InvalidValueError("prompt", given.get("prompt"), "given, or messages, but not both")
+        if "prompt" in given:
+            added = checks.boolean("add_special_tokens", given.get("add_special_tokens", True))
+            return llm.tokenizer.encode(checks.text("prompt", given["prompt"]), add_special_tokens=added)
+        if "add_special_tokens" in given:
+            limit = "left out with messages: the chat template says where special tokens go"
+            raise InvalidValueError("add_special_tokens", given["add_special_tokens"], limit)
+        return llm.chat_token_ids(checked_messages(given["messages"]))
+
+    def _text(given: dict[str, Any]) -> str:
+        tokens, limit = given.get("tokens"), llm.tokenizer.vocab_size - 1
+        if not isinstance(tokens, list):
+            raise InvalidValueError("tokens", tokens, "a list of token ids")
+        for index, token_id in enumerate(tokens):
+            checks.integer(f"tokens[{index}]", token_id, 0, limit)
+        return llm.tokenizer.decode(tokens, skip_special_tokens=False)
+
+    return routes
+
+
+async def _in_thread_if_long(request: Request, work: Any, given: dict[str, Any]) -> Any:
+    if len(await request.body()) > HEAVY_BODY_BYTES:
+        return await asyncio.to_thread(work, given)
+    return work(given)
