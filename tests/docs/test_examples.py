@@ -30,7 +30,8 @@ def test_an_example_runs(name: str, tiny_model: str) -> None:
 @pytest.mark.smollm2
 def test_the_readme_s_code_runs() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = readme.split("```python\n")[1].split("```")[0]
+    blocks = [block.split("```")[0] for block in readme.split("```python\n")[1:]]
+    (code,) = (block for block in blocks if "from pagoda import" in block)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert "The capital of France is → " in done.stdout
