@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.server.process import RunningServer
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -55,7 +57,7 @@ def test_the_cost_follows_from_the_figures(report: dict[str, Any]) -> None:
     assert cost["api_cpu_over_wall"] == pytest.approx(server["api_cpu_seconds"] / server["seconds"])
 
 
-def test_a_server_that_runs_already(server: Any) -> None:
+def test_a_server_that_runs_already(server: RunningServer) -> None:
     shown = run("--url", server.url, "--requests", "2", "--prompt-tokens", "8", "--output-tokens", "4")
     assert shown.startswith("server: 2 requests in ")
     assert "cost of the server" not in shown
