@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -19,6 +21,8 @@ from pagoda.server.routes import metrics as metrics_route
 from pagoda.server.service import Service
 from pagoda.telemetry.steps import StepRecord
 from tests.server.stand_ins import StandInLLM, stats
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "serving.md"
 
 
 class Clock:
@@ -79,6 +83,18 @@ def test_every_metric_is_there_before_the_first_request(metrics: ServerMetrics) 
     ):
         assert f"pagoda_{name}" in found, name
     assert found["process_resident_memory_bytes"] > 1e6
+
+
+def test_the_documentation_has_every_metric_and_no_other(metrics: ServerMetrics) -> None:
+    table = [line for line in DOCUMENTATION.read_text(encoding="utf-8").splitlines() if line.startswith("| `pagoda_")]
+    documented = {name for line in table for name in re.findall(r"`(pagoda_\w+)", line.split("|")[1])}
+    families = text_string_to_metric_families(metrics.render().decode())
+    rendered = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in families
+        if family.name.startswith("pagoda_") and not family.name.endswith("_created")
+    }
+    assert documented == rendered
 
 
 def test_a_request_is_timed_from_admission(metrics: ServerMetrics, clock: Clock) -> None:
