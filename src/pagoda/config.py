@@ -6,7 +6,10 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_args, get_type_hints
 
 from pagoda import checks
+from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import MAX_N, MAX_STOP_STRINGS
+
+DEFAULT_PRIORITY_AGEING = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +56,19 @@ class EngineConfig:
         int | None,
         Knob("Most tokens of one prompt in a step while others wait. Default: half of max_batched_tokens.", 1),
     ] = None
-    max_waiting: Annotated[int, Knob("How many requests may wait before new ones are refused.", 1, 1_000_000)] = 16_384
+    max_waiting: Annotated[
+        int,
+        Knob("How many sequences may wait, beyond those that run; more are refused.", 1, 1_000_000),
+    ] = 16_384
     policy: Annotated[str, Knob("Who goes first.", choices=("fcfs", "priority"))] = "fcfs"
     priority_ageing: Annotated[
-        float,
+        float | None,
         Knob(
-            "Policy priority: seconds of waiting that weigh as much as one level of priority, which bounds the wait.",
+            "Policy priority: seconds of waiting that weigh as much as one level of priority, which bounds the wait. "
+            f"Default: {DEFAULT_PRIORITY_AGEING:g}.",
             0.001,
         ),
-    ] = 10.0
+    ] = None
     block_size: Annotated[int, Knob("Tokens in one KV block.", 1, 1024)] = 16
     num_kv_blocks: Annotated[
         int | None, Knob("Exactly so many KV blocks. Default: what memory_fraction leaves room for.", 1)
@@ -88,6 +95,11 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _check(self)
+        if self.max_prefill_chunk is not None and self.max_prefill_chunk > self.max_batched_tokens:
+            limit = f"at most max_batched_tokens ({self.max_batched_tokens:,})"
+            raise InvalidValueError("max_prefill_chunk", self.max_prefill_chunk, limit)
+        if self.priority_ageing is not None and self.policy != "priority":
+            raise InvalidValueError("priority_ageing", self.priority_ageing, f"left out under policy {self.policy}")
 
     @property
     def prefill_chunk(self) -> int:

@@ -41,13 +41,11 @@ class RequestFailedError(PagodaError):
 
 
 class QueueFullError(PagodaError):
-    """The engine's inbox is full: try again later. Carries how many requests are open and how many may be."""
+    """The engine's inbox is full: try again later. Carries how many choices are open, over all requests, and may be."""
 
-    def __init__(self, open_requests: int, limit: int) -> None:
-        self.open_requests, self.limit = open_requests, limit
-        super().__init__(
-            f"{open_requests:,} requests are open, the limit is {limit:,}; try again when some have finished"
-        )
+    def __init__(self, num_open: int, limit: int) -> None:
+        self.num_open, self.limit = num_open, limit
+        super().__init__(f"{num_open:,} choices are open, the limit is {limit:,}; try again when some have finished")
 
 
 class EngineClosedError(PagodaError):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, TypeVar, cast
 
+from pagoda import checks
 from pagoda.config import EngineConfig
 from pagoda.engine.admission import Admitted, Messages, Prompt
 from pagoda.engine.build import Engine
 from pagoda.engine.client import Listener
-from pagoda.engine.handle import AsyncHandle, RequestHandle
+from pagoda.engine.handle import AsyncHandle, RequestHandle, ResultListener
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidValueError, PagodaError
+from pagoda.planning.ledger import MemoryPlan
 from pagoda.progress import TerminalProgress
 from pagoda.sampling_params import SamplingParams
 
@@ -35,15 +38,23 @@ class _Loaded:
     device   where it runs, and the dtype in force
     """
 
-    def __init__(self, model: str = "smollm2", *, progress: bool | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        model: str = "smollm2",
+        *,
+        progress: bool | None = None,
+        on_plan: Callable[[MemoryPlan], None] = lambda plan: None,
+        **config: Any,
+    ) -> None:
         """model: a hub id, a local directory, a .gguf file, or `smollm2`. config: fields of `EngineConfig`.
 
-        progress: show bars on stderr; by default only where it is a terminal. Raises `PagodaError`.
+        progress: show bars on stderr; by default only where it is a terminal. on_plan: called with the memory plan
+        before any weight is read. Raises `PagodaError`.
         """
         self._progress = progress
         self.config = make_config(model, config)
         with TerminalProgress(progress) as bars:
-            self._engine = Engine(self.config, bars)
+            self._engine = Engine(self.config, bars, on_plan)
         self.spec = self._engine.spec
         self.plan = self._engine.plan
         self.device = self._engine.device
@@ -66,11 +77,16 @@ class _Loaded:
 
     @property
     def num_open(self) -> int:
-        """Requests that were taken and have not ended; at `config.max_waiting` no more are taken."""
+        """Choices, over all requests, that were taken and have not ended; at `max_open` no more are taken."""
         return self._engine.client.num_open
 
     @property
-    def failure(self) -> PagodaError | None:
+    def max_open(self) -> int:
+        """As many as may run and wait: max_num_seqs + max_waiting."""
+        return self._engine.client.max_open
+
+    @property
+    def failure(self) -> str | None:
         """Why nothing can be generated any more, if that is so: it was closed, or the engine failed."""
         return self._engine.client.closed
 
@@ -128,14 +144,21 @@ class LLM(_Loaded):
     def stream(
         self, prompt: str | Sequence[int], sampling_params: SamplingParams | None = None
     ) -> Iterator[CompletionDelta]:
-        """Deltas of one completion as they come. Raises where it is refused or fails; leaving the loop ends it."""
-        return _deltas(self.submit(prompt, sampling_params))
+        """Deltas of one completion as they come. It begins with the first `next`, and ends when the loop is left.
+
+        Raises there where it is refused or fails.
+        """
+        handle = self.submit(prompt, sampling_params)
+        yield from handle
+        _raised(handle.result())
 
     def stream_chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None
     ) -> Iterator[CompletionDelta]:
         """Deltas of the next message of one conversation."""
-        return _deltas(self.submit(messages, sampling_params))
+        handle = self.submit(messages, sampling_params)
+        yield from handle
+        _raised(handle.result())
 
     def submit(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
@@ -144,7 +167,10 @@ class LLM(_Loaded):
 
         Raises `InvalidValueError` where it is refused. priority: lower goes first, under policy "priority".
         """
-        return self._submit(self._admit(prompt, sampling_params, priority))
+        admitted = self._admit(prompt, sampling_params, priority)
+        handle = RequestHandle(admitted.submit.request_id, self._engine.client.abort, owner=self)
+        self._engine.client.submit(admitted, handle, wait=True)
+        return handle
 
     def __enter__(self: Self) -> Self:
         return self
@@ -154,15 +180,10 @@ class LLM(_Loaded):
     ) -> None:
         self.close()
 
-    def _submit(self, admitted: Admitted) -> RequestHandle:
-        client = self._engine.client
-        handle = RequestHandle(admitted.submit.request_id, client.abort)
-        client.submit(admitted, handle, wait=True)
-        return handle
-
     def _run(
         self, prompts: Sequence[Prompt], params: Params, errors: OnError, progress: bool | None
     ) -> list[RequestOutput]:
+        checks.choice("errors", errors, ("raise", "return"))
         admitted: list[Admitted | RequestOutput] = []
         for prompt, sampling in zip(prompts, _params_each(params, len(prompts)), strict=True):
             try:
@@ -178,21 +199,30 @@ class LLM(_Loaded):
         return outputs
 
     def _finish_all(self, admitted: Sequence[Admitted | RequestOutput], progress: bool | None) -> list[RequestOutput]:
-        waiting: list[RequestHandle | RequestOutput] = []
-        outputs: list[RequestOutput] = []
+        client = self._engine.client
+        finished: SimpleQueue[RequestOutput] = SimpleQueue()
+        outputs: dict[str, RequestOutput | None] = {}
+        num_refused = sum(isinstance(entry, RequestOutput) for entry in admitted)
         try:
-            for entry in admitted:
-                waiting.append(entry if isinstance(entry, RequestOutput) else self._submit(entry))
             with TerminalProgress(progress) as bars:
-                for started in waiting:
-                    outputs.append(started if isinstance(started, RequestOutput) else started.result())
-                    bars("Generating", len(outputs), len(waiting))
+                for entry in admitted:
+                    if isinstance(entry, Admitted):
+                        outputs[entry.submit.request_id] = None
+                        client.submit(entry, ResultListener(finished.put), wait=True)
+                        bars("Generating", num_refused + finished.qsize(), len(admitted))
+                for number in range(1, len(outputs) + 1):
+                    output = finished.get()
+                    outputs[output.request_id] = output
+                    bars("Generating", num_refused + number, len(admitted))
         except BaseException:  # interrupted: nobody will read what is still being generated
-            for started in waiting[len(outputs) :]:
-                if isinstance(started, RequestHandle):
-                    started.cancel()
+            for request_id, output_or_none in outputs.items():
+                if output_or_none is None:
+                    client.abort(request_id)
             raise
-        return outputs
+        results = iter(outputs.values())
+        return [
+            entry if isinstance(entry, RequestOutput) else cast("RequestOutput", next(results)) for entry in admitted
+        ]
 
 
 class AsyncLLM(_Loaded):
@@ -209,6 +239,10 @@ class AsyncLLM(_Loaded):
     ) -> RequestOutput:
         """The next message of one conversation."""
         return _raised(await self.submit(messages, sampling_params, priority=priority).result())
+
+    async def score(self, text: str | Sequence[int]) -> RequestOutput:
+        """The text's own log-probabilities, token by token, in `prompt_logprobs`; nothing is generated."""
+        return await self.generate(text, SCORING)
 
     async def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
@@ -282,7 +316,7 @@ def _conversations(messages: Messages | Sequence[Messages]) -> Sequence[Prompt]:
 def _params_each(params: Params, count: int) -> Sequence[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
         return [params] * count
-    if len(params) != count:
+    if not isinstance(params, Sequence) or len(params) != count:
         raise InvalidValueError("sampling_params", params, f"one for all prompts or one each ({count:,})")
     return params
 
@@ -296,8 +330,3 @@ def _raised(output: RequestOutput) -> RequestOutput:
     if output.error is not None:
         raise output.error
     return output
-
-
-def _deltas(handle: RequestHandle) -> Iterator[CompletionDelta]:
-    yield from handle
-    _raised(handle.result())

@@ -56,9 +56,9 @@ def test_a_cancelled_task_ends_its_request_and_no_other(tiny_model: str, expecte
 
 def test_a_full_inbox_refuses_with_the_figures(tiny_model: str) -> None:
     async def run() -> None:
-        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64, max_waiting=2) as llm:
+        async with AsyncLLM(tiny_model, threads=1, num_kv_blocks=64, max_num_seqs=1, max_waiting=1) as llm:
             handles = [llm.submit("Hello", LONG) for _ in range(2)]
-            with pytest.raises(QueueFullError, match="2 requests are open, the limit is 2"):
+            with pytest.raises(QueueFullError, match="2 choices are open, the limit is 2"):
                 llm.submit("Hello", LONG)
             for handle in handles:
                 handle.cancel()

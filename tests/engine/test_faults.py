@@ -117,10 +117,10 @@ def test_a_defect_while_making_text_ends_that_request_alone(llm: LLM, monkeypatc
 
 
 def test_when_the_loop_itself_fails_every_caller_hears_of_it(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: EngineCore) -> list[object]:
+    def broken(self: EngineCore, messages: object) -> list[object]:
         raise AssertionError("bookkeeping is wrong")
 
-    monkeypatch.setattr(EngineCore, "step", broken)
+    monkeypatch.setattr(EngineCore, "turn", broken)
     (output,) = llm.generate("Hello", GOOD, errors="return")
     assert isinstance(output.error, EngineClosedError)
     assert "bookkeeping is wrong" in str(output.error)

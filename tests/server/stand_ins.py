@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from pagoda.config import EngineConfig
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import PagodaError
 from pagoda.telemetry.steps import StepLog
 
 
@@ -27,7 +26,8 @@ def stats(*, busy_for: float | None = None, running: int = 0, waiting: int = 0, 
 @dataclass(slots=True)
 class StandInLLM:
     stats: EngineStats = field(default_factory=stats)
-    failure: PagodaError | None = None
+    failure: str | None = None
     num_open: int = 0
+    max_open: int = 8
     step_log: StepLog = field(default_factory=StepLog)
     config: EngineConfig = field(default_factory=lambda: EngineConfig(model="tiny", max_waiting=8))

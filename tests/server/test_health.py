@@ -7,7 +7,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from pagoda.config import ServerConfig
-from pagoda.errors import EngineClosedError
 from pagoda.llm import AsyncLLM
 from pagoda.server.metrics import ServerMetrics
 from pagoda.server.routes import health
@@ -60,7 +59,7 @@ def test_busy_is_healthy_and_ready(client: TestClient, llm: StandInLLM) -> None:
 def test_full_is_healthy_but_not_ready(client: TestClient, llm: StandInLLM) -> None:
     llm.num_open = 8
     assert codes(client) == (200, 503)
-    assert client.get("/ready").json()["reason"] == "8 requests are open (max_waiting is 8)"
+    assert client.get("/ready").json()["reason"] == "8 choices are open, as many as may run and wait"
 
 
 def test_draining_is_healthy_but_not_ready(client: TestClient, service: Service) -> None:
@@ -78,7 +77,7 @@ def test_a_frozen_engine_is_neither(client: TestClient, llm: StandInLLM) -> None
 
 
 def test_a_failed_engine_is_neither(client: TestClient, llm: StandInLLM) -> None:
-    llm.failure = EngineClosedError("the engine failed: ValueError: a defect")
+    llm.failure = "the engine failed: ValueError: a defect"
     assert codes(client) == (503, 503)
     assert client.get("/health").json()["reason"] == "the engine failed: ValueError: a defect"
 

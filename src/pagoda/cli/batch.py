@@ -67,7 +67,7 @@ class _Run:
         self._todo = (line for line in read_lines(path, defaults) if not output.has(line.number))
         self._in_flight: list[_InFlight] = []
         # Enough waiting that the batch never runs dry between two looks, few enough that a huge input stays on disk.
-        self._window = min(2 * llm.config.max_num_seqs, llm.config.max_waiting)
+        self._window = 2 * llm.config.max_num_seqs
 
     def finish(self) -> None:
         self._on_line()

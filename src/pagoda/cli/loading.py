@@ -11,14 +11,16 @@ from pagoda.config import EngineConfig
 
 if TYPE_CHECKING:
     from pagoda.llm import LLM
+    from pagoda.planning.ledger import MemoryPlan
 
 
 def load(config: EngineConfig) -> LLM:
-    """The model, ready. On a terminal stderr then says where its memory goes. Raises what `LLM` raises."""
+    """The model, ready. On a terminal stderr first says where its memory will go. Raises what `LLM` raises."""
     from pagoda.llm import LLM
     from pagoda.planning.ledger import format_ledger
 
-    llm = LLM(**dataclasses.asdict(config))
-    if sys.stderr.isatty():
-        note(format_ledger(llm.plan) + "\n")
-    return llm
+    def show(plan: MemoryPlan) -> None:
+        if sys.stderr.isatty():
+            note(format_ledger(plan) + "\n")
+
+    return LLM(on_plan=show, **dataclasses.asdict(config))

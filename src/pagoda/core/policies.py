@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
-from pagoda.config import EngineConfig
+from pagoda.config import DEFAULT_PRIORITY_AGEING, EngineConfig
 from pagoda.core.request import Request
 
 
@@ -53,7 +53,7 @@ class Priority:
 POLICIES: Mapping[str, Callable[[EngineConfig], Policy]] = MappingProxyType(
     {
         "fcfs": lambda config: FirstComeFirstServed(),
-        "priority": lambda config: Priority(config.priority_ageing),
+        "priority": lambda config: Priority(config.priority_ageing or DEFAULT_PRIORITY_AGEING),
     }
 )
 

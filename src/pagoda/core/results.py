@@ -26,12 +26,10 @@ def apply_result(request: Request, row: ScheduledRow, result: RowResult) -> Toke
     token_id = result.token_id
     if token_id is None:
         raise InvariantError(f"{request.key} was to get a token, and got none")
-    if index >= request.sampling.min_tokens and _ends(request, token_id):
-        return TokenEvent(
-            request.key, index, prompt_logprobs=prompt_logprobs, finish_reason="stop", stop_token_id=token_id
-        )
-    request.output_token_ids.append(token_id)
     logprobs = () if result.logprobs is None else (result.logprobs,)
+    if index >= request.sampling.min_tokens and _ends(request, token_id):
+        return TokenEvent(request.key, index, (), logprobs, prompt_logprobs, "stop", token_id)
+    request.output_token_ids.append(token_id)
     reason = "length" if index + 1 >= max_tokens else None
     return TokenEvent(request.key, index, (token_id,), logprobs, prompt_logprobs, reason)
 

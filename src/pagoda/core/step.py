@@ -109,7 +109,8 @@ class TokenEvent:
 
     index: how many output tokens came before this event; a client drops an event it has already seen.
     finish_reason: "stop" (an end or stop token), "length", "abort" or "error"; None while it goes on.
-    stop_token_id: the end or stop token that ended it. It is sampled but not part of `token_ids`, nor counted.
+    stop_token_id: the end or stop token that ended it. It is sampled but not part of `token_ids`, nor counted; `logprobs`
+        are its own then.
     """
 
     key: RequestKey

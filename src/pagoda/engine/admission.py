@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from pagoda import checks
 from pagoda.engine.messages import Submit
-from pagoda.errors import InvalidValueError, PagodaError
+from pagoda.errors import InvalidValueError
 from pagoda.sampling.limits import check_vocabulary
 from pagoda.sampling_params import DEFAULTS, MAX_SEED, SamplingParams
-from pagoda.text.chat_template import ChatTemplate, chat_token_ids
+from pagoda.text.chat_template import ChatTemplate, chat_template_of, chat_token_ids
 from pagoda.text.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
@@ -31,7 +31,8 @@ class Admitted:
 class Admission:
     """Turns what a caller wrote into what the engine runs, or raises `InvalidValueError` with field, value and limit.
 
-    template: the chat template, or the error that a request with messages gets.
+    template: the chat template; None where the model has none, and chats are refused.
+    policy: "fcfs" knows no priorities, so a request that has one is refused.
     max_model_len: tokens a sequence may have, as the memory plan fitted it.
     max_n, max_stop_strings: the operator's limits.
     generation_config: the model's defaults for unset sampling parameters, in Hugging Face's names.
@@ -40,10 +41,11 @@ class Admission:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        template: ChatTemplate | PagodaError,
+        template: ChatTemplate | None,
         generation_config: Mapping[str, object],
         max_model_len: int,
         *,
+        policy: str,
         max_n: int,
         max_stop_strings: int,
     ) -> None:
@@ -51,6 +53,7 @@ class Admission:
         self._template = template
         self._generation_config = checked_defaults(generation_config)
         self._max_model_len = max_model_len
+        self._policy = policy
         self._max_n, self._max_stop_strings = max_n, max_stop_strings
         self._end_token_ids = tokenizer.end_token_ids | _token_ids(generation_config.get("eos_token_id"))
         self._vocab_size = tokenizer.vocab_size
@@ -62,6 +65,8 @@ class Admission:
         if not isinstance(sampling, SamplingParams):
             raise InvalidValueError("sampling_params", sampling, "a SamplingParams")
         checks.integer("priority", priority, -1_000_000, 1_000_000)
+        if priority and self._policy != "priority":
+            raise InvalidValueError("priority", priority, f"0 under policy {self._policy}")
         checks.integer("n", sampling.n, 1, self._max_n)
         if len(sampling.stop) > self._max_stop_strings:
             raise InvalidValueError("stop", sampling.stop, f"at most {self._max_stop_strings} strings")
@@ -75,7 +80,9 @@ class Admission:
                 raise InvalidValueError(field, asked, limit)
         # An unset seed is drawn here, once, so that whoever reads the effective parameters can repeat the result.
         seed = secrets.randbelow(MAX_SEED) if sampling.seed is None else sampling.seed
-        effective = replace(sampling.resolved(self._generation_config, room), seed=seed)
+        most = self._generation_config.get("max_new_tokens")
+        by_default = room if most is None else min(room, cast("int", most))
+        effective = replace(sampling.resolved(self._generation_config, by_default), seed=seed)
         check_vocabulary(effective, self._vocab_size)
         submit = Submit(
             request_id=request_id,
@@ -104,9 +111,9 @@ class Admission:
 
     def chat_token_ids(self, messages: Messages) -> list[int]:
         """A conversation as the chat template writes it. Raises `PagodaError`."""
-        if isinstance(self._template, PagodaError):
-            raise self._template
-        return chat_token_ids(self._tokenizer, self._template, messages)
+        # Without a template this raises the error that says so, anew for each caller.
+        template = self._template or chat_template_of(self._tokenizer)
+        return chat_token_ids(self._tokenizer, template, messages)
 
     def _room(self, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
         """How many tokens may follow the prompt: at least one, unless the prompt is only to be scored."""
@@ -126,6 +133,8 @@ def checked_defaults(generation_config: Mapping[str, object]) -> dict[str, objec
     """
     used = {name: generation_config[name] for name in DEFAULTS if generation_config.get(name) is not None}
     SamplingParams(**used)  # type: ignore[arg-type]
+    if generation_config.get("max_new_tokens") is not None:
+        used["max_new_tokens"] = checks.integer("max_new_tokens", generation_config["max_new_tokens"], 1)
     if "do_sample" in generation_config:
         used["do_sample"] = generation_config["do_sample"]
     return used

@@ -38,6 +38,10 @@ class RequestAssembler:
         )
 
     @property
+    def num_choices(self) -> int:
+        return len(self._choices)
+
+    @property
     def finished(self) -> bool:
         return all(choice.output.finish_reason is not None for choice in self._choices)
 
@@ -97,7 +101,14 @@ class _ChoiceAssembler:
         if not text and not token_ids and output.finish_reason is None:
             return None
         return CompletionDelta(
-            self._request_id, output.index, text, token_ids, tuple(logprobs), output.finish_reason, output.stop_reason
+            self._request_id,
+            output.index,
+            text,
+            token_ids,
+            tuple(logprobs),
+            output.finish_reason,
+            output.stop_reason,
+            output.end_logprobs,
         )
 
     def _show(self, text: str) -> str:
@@ -112,6 +123,8 @@ class _ChoiceAssembler:
             shown += self._unless_stopped(*self._stops.finish())
         if self.output.finish_reason is None:
             self.output.finish_reason = event.finish_reason
+            if event.stop_token_id is not None and event.logprobs:
+                self.output.end_logprobs = _position(event.logprobs[-1], self._tokenizer)
             if event.stop_token_id in self._sampling.stop_token_ids:
                 self.output.stop_reason = event.stop_token_id
         return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.engine.admission import Admission
 from pagoda.engine.client import EngineClient
 from pagoda.engine.core import EngineCore
-from pagoda.errors import InvalidValueError, ModelFileError, PagodaError
+from pagoda.errors import InvalidValueError, ModelFileError
 from pagoda.loading.checkpoint import Checkpoint
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
@@ -39,7 +39,13 @@ class Engine:
     Raises `PagodaError`: for files that are wrong, a model that is not supported, limits that do not fit.
     """
 
-    def __init__(self, config: EngineConfig, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        progress: Progress = silent,
+        on_plan: Callable[[MemoryPlan], None] = lambda plan: None,
+    ) -> None:
+        """on_plan: called with the memory plan before any weight is read."""
         started = time.perf_counter()
         with closing(open_checkpoint(config.model, config.revision)) as checkpoint:
             family = family_for(checkpoint.config)
@@ -49,18 +55,22 @@ class Engine:
             self.plan: MemoryPlan = plan_memory(
                 self.spec, config, element_bytes=self.device.element_bytes, usable_bytes=self.device.usable_bytes
             )
+            on_plan(self.plan)
             self.tokenizer: Tokenizer = load_tokenizer(checkpoint, self.spec)
             self.admission = Admission(
                 self.tokenizer,
                 _chat_template(config, self.tokenizer),
                 _defaults(config, checkpoint.generation_config),
                 self.plan.max_model_len,
+                policy=config.policy,
                 max_n=config.max_n,
                 max_stop_strings=config.max_stop_strings,
             )
             runner = self._build_runner(config, checkpoint, progress)
         self.step_log = StepLog()
-        self.client = EngineClient(self._build_core(config, runner), self.tokenizer, config.max_waiting)
+        self.client = EngineClient(
+            self._build_core(config, runner), self.tokenizer, config.max_num_seqs + config.max_waiting
+        )
         self.load_seconds = time.perf_counter() - started
 
     def close(self) -> None:
@@ -111,13 +121,10 @@ def load_tokenizer(checkpoint: Checkpoint, spec: ModelSpec) -> Tokenizer:
     return tokenizer
 
 
-def _chat_template(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate | PagodaError:
-    """The operator's template or the model's own; where there is none, the error that a chat request gets."""
+def _chat_template(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The operator's template, or the model's own; None where there is neither."""
     if config.chat_template is None:
-        try:
-            return chat_template_of(tokenizer)
-        except PagodaError as error:
-            return error
+        return None if tokenizer.chat_template is None else chat_template_of(tokenizer)
     try:
         source = Path(config.chat_template).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

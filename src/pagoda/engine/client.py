@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -15,7 +16,7 @@ from pagoda.engine.messages import Abort
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.thread import EngineThread
-from pagoda.errors import EngineClosedError, PagodaError, QueueFullError, RequestFailedError
+from pagoda.errors import EngineClosedError, InvalidValueError, QueueFullError, RequestFailedError
 from pagoda.telemetry.threads import name_in_system
 from pagoda.text.tokenizer import Tokenizer
 
@@ -31,15 +32,16 @@ class Listener(Protocol):
 class EngineClient:
     """Submits requests and routes what comes back. Safe to use from any thread.
 
-    max_open: how many requests may be unfinished at once; one more is refused.
+    max_open: how many choices may be unfinished at once, over all requests; a request that would make more is refused.
     """
 
     def __init__(self, core: EngineCore, tokenizer: Tokenizer, max_open: int) -> None:
         self._tokenizer = tokenizer
-        self._max_open = max_open
+        self.max_open = max_open
+        self.num_open = 0
         self._open: dict[str, tuple[RequestAssembler, Listener]] = {}
         self._room = threading.Condition()
-        self._closed: PagodaError | None = None
+        self._closed: str | None = None
         self._events: SimpleQueue[Sequence[TokenEvent] | BaseException | None] = SimpleQueue()
         self._output_thread = threading.Thread(target=self._deliver_all, name="pagoda-output", daemon=True)
         self._output_thread.start()
@@ -48,26 +50,28 @@ class EngineClient:
     def submit(self, admitted: Admitted, listener: Listener, wait: bool = False) -> None:
         """Start a request. With `wait`, blocks until there is room for it.
 
-        Raises `QueueFullError` where there is none, `EngineClosedError` after `close` or a failure of the engine.
+        Raises `QueueFullError` where there is none, `EngineClosedError` after `close` or a failure of the engine, and
+        `InvalidValueError` for the id of a request that is open.
         """
+        request_id, size = admitted.submit.request_id, admitted.submit.sampling.n
         assembler = RequestAssembler(admitted, self._tokenizer)
         with self._room:
-            while wait and self._closed is None and len(self._open) >= self._max_open:
+            # Alone, even a request of more choices than that may run: it could never start otherwise.
+            while wait and self._closed is None and self.num_open and self.num_open + size > self.max_open:
                 self._room.wait()
             if self._closed is not None:
-                raise self._closed
-            if len(self._open) >= self._max_open:
-                raise QueueFullError(len(self._open), self._max_open)
-            self._open[admitted.submit.request_id] = (assembler, listener)
+                raise EngineClosedError(self._closed)
+            if self.num_open and self.num_open + size > self.max_open:
+                raise QueueFullError(self.num_open, self.max_open)
+            if request_id in self._open:
+                raise InvalidValueError("request_id", request_id, "one that is not under way already")
+            self._open[request_id] = (assembler, listener)
+            self.num_open += size
         self._engine.send(admitted.submit)
 
     def abort(self, request_id: str) -> None:
         """End a request now; its listener gets what there is, with finish_reason "abort". Unknown ones are ignored."""
         self._engine.send(Abort(request_id))
-
-    @property
-    def num_open(self) -> int:
-        return len(self._open)
 
     @property
     def output_thread_id(self) -> int | None:
@@ -80,59 +84,69 @@ class EngineClient:
         return self._engine.stats
 
     @property
-    def closed(self) -> PagodaError | None:
+    def closed(self) -> str | None:
         """Why nothing can be submitted any more, if that is so."""
         return self._closed
 
     def close(self) -> None:
-        """End every request and both threads. May be called twice."""
+        """End every request, with `EngineClosedError`, and both threads. May be called twice."""
         with self._room:
-            self._closed = self._closed or EngineClosedError("the engine was closed")
+            self._closed = self._closed or "the engine was closed"
             self._room.notify_all()
         self._engine.close()
         self._events.put(None)
-        self._output_thread.join()
+        if self._output_thread is not threading.current_thread():
+            self._output_thread.join()
 
     def _deliver_all(self) -> None:
         name_in_system()
         while (events := self._events.get()) is not None:
             if isinstance(events, BaseException):
-                self._fail_all(EngineClosedError(f"the engine failed: {type(events).__name__}: {events}"))
+                self._fail_all(f"the engine failed: {type(events).__name__}: {events}")
                 continue
             for event in events:
                 self._deliver(event)
-        self._fail_all(EngineClosedError("the engine was closed"))
+        self._fail_all("the engine was closed")
 
     def _deliver(self, event: TokenEvent) -> None:
-        entry = self._open.get(event.key.request_id)
+        request_id = event.key.request_id
+        entry = self._open.get(request_id)
         if entry is None:
             return
         assembler, listener = entry
         try:
             delta = assembler.take(event)
-        except Exception as error:  # a defect while making text ends this request, not its neighbours
-            self._engine.send(Abort(event.key.request_id))
-            assembler.fail(RequestFailedError(f"its text could not be made: {type(error).__name__}: {error}"))
-            delta = None
-        if delta is not None:
-            if delta.finish_reason is not None and event.finish_reason is None:  # a stop string: the engine cannot know
-                self._engine.send(Abort(event.key.request_id, event.key.choice))
-            listener.on_delta(delta)
+            if delta is not None:
+                if delta.finish_reason is not None and event.finish_reason is None:
+                    # A stop string, of which the engine knows nothing.
+                    self._engine.send(Abort(request_id, event.key.choice))
+                listener.on_delta(delta)
+        except Exception as error:  # a defect here, or in who listens, ends this request and not its neighbours
+            self._engine.send(Abort(request_id))
+            assembler.fail(RequestFailedError(f"its text could not be delivered: {type(error).__name__}: {error}"))
         if assembler.finished:
-            self._forget(event.key.request_id)
-            listener.on_finished(assembler.output)
+            self._forget(request_id)
+            _finish(listener, assembler)
 
     def _forget(self, request_id: str) -> None:
         with self._room:
-            del self._open[request_id]
-            self._room.notify()
+            assembler, _ = self._open.pop(request_id)
+            self.num_open -= assembler.num_choices
+            self._room.notify_all()
 
-    def _fail_all(self, error: PagodaError) -> None:
+    def _fail_all(self, reason: str) -> None:
         with self._room:
-            self._closed = self._closed or error
+            self._closed = self._closed or reason
             entries = list(self._open.values())
             self._open.clear()
+            self.num_open = 0
             self._room.notify_all()
         for assembler, listener in entries:
-            assembler.fail(error)
-            listener.on_finished(assembler.output)
+            assembler.fail(EngineClosedError(reason))
+            _finish(listener, assembler)
+
+
+def _finish(listener: Listener, assembler: RequestAssembler) -> None:
+    # Whoever listens badly harms himself only; there is nobody left to tell.
+    with contextlib.suppress(Exception):
+        listener.on_finished(assembler.output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pagoda.core import invariants
@@ -28,10 +28,10 @@ class _InFlight:
 
 
 class EngineCore:
-    """Owns the requests: nothing happens to one except in `handle` (arrival, abort) and `step`.
+    """Owns the requests: nothing happens to one except in a `turn`.
 
     depth: how many steps may be in flight beyond the one being collected. With 0 each step is collected before the next
-    is scheduled; with 1 the next is scheduled and prepared while the device works.
+    is scheduled; with 1 the next is scheduled while the device works.
     """
 
     def __init__(
@@ -61,26 +61,30 @@ class EngineCore:
             num_preemptions=scheduler.num_preemptions,
         )
 
-    def handle(self, message: Message) -> list[TokenEvent]:
-        """Take in one message; returns what it ends."""
+    def turn(self, messages: Sequence[Message]) -> list[TokenEvent]:
+        """Take in what arrived, then schedule and start a step, and collect one when enough are in flight.
+
+        Whenever that leaves nothing to do, the bookkeeping must be clean: `InvariantError` if it is not.
+        """
+        events = [event for message in messages for event in self._handle(message)]
+        if self.has_work:
+            events += self._step()
+        if not self.has_work:
+            invariants.check(self.scheduler)
+        return events
+
+    def _handle(self, message: Message) -> list[TokenEvent]:
         if isinstance(message, Abort):
             return self.scheduler.abort(message.request_id, message.choice)
         return [event for request in _choices(message) for event in self._add(request)]
 
-    def step(self) -> list[TokenEvent]:
-        """Do one turn: schedule and start a step, and collect one when enough are in flight. Call while `has_work`."""
+    def _step(self) -> list[TokenEvent]:
         started = time.perf_counter()
         step = self.scheduler.schedule()
         events = self._submit(step, started) if step.rows else []
         if self._in_flight and (len(self._in_flight) > self._depth or not step.rows):
             events += self._collect()
-        if not self.has_work:
-            invariants.check(self.scheduler)
         return events
-
-    def abort_all(self) -> list[TokenEvent]:
-        """End every request, as at shutdown. Steps in flight are still collected, their results dropped."""
-        return self.scheduler.abort_all()
 
     def close(self) -> None:
         self._runner.close()

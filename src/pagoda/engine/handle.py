@@ -10,14 +10,28 @@ from queue import SimpleQueue
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 
 
+class ResultListener:
+    """Who wants only the whole: `on_result` is called with it, in the client's output thread."""
+
+    def __init__(self, on_result: Callable[[RequestOutput], None]) -> None:
+        self._on_result = on_result
+
+    def on_delta(self, delta: CompletionDelta) -> None:
+        """The whole has it too."""
+
+    def on_finished(self, output: RequestOutput) -> None:
+        self._on_result(output)
+
+
 class RequestHandle:
     """One request under way. Iterate for its deltas as they come, or wait for the whole with `result`.
 
-    A failed or refused request's deltas simply end; `result().error` says why.
+    A failed or refused request's deltas simply end; `result().error` says why. owner: what must stay alive until then.
     """
 
-    def __init__(self, request_id: str, abort: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, abort: Callable[[str], None], owner: object = None) -> None:
         self.request_id = request_id
+        self._owner = owner
         self._abort = abort
         self._deltas: SimpleQueue[CompletionDelta | None] = SimpleQueue()
         self._finished = threading.Event()

@@ -45,6 +45,7 @@ class CompletionOutput:
 
     finish_reason: "stop", "length", "abort" or "error"; None while it is being generated.
     stop_reason: the stop string or the stop token id that ended it; None for an end token, or another end.
+    end_logprobs: of the end or stop token that ended it, which is not among `token_ids`; only with `logprobs`.
     """
 
     index: int
@@ -53,6 +54,7 @@ class CompletionOutput:
     logprobs: list[PositionLogprobs] | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    end_logprobs: PositionLogprobs | None = None
 
 
 @dataclass(slots=True)
@@ -89,4 +91,5 @@ class CompletionDelta:
     logprobs: tuple[PositionLogprobs, ...] = ()
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    end_logprobs: PositionLogprobs | None = None
     prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None

@@ -41,37 +41,36 @@ class EngineThread:
             self._wake.notify()
 
     def close(self) -> None:
-        """End every request, wait for the thread, release the device."""
+        """Stop after the turn under way and release the device. What is open then gets no further event."""
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join()
+        # A forgotten LLM can be closed by the garbage collector, which runs in any thread, this one too.
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         name_in_system()
         try:
-            while True:
-                messages, closing = self._next_messages()
-                if closing:
-                    break
-                events = [event for message in messages for event in self._core.handle(message)]
-                if self._core.has_work:
-                    events += self._core.step()
+            while (messages := self._next_messages()) is not None:
+                events = self._core.turn(messages)
                 self.stats = self._core.stats()
                 if events:
                     self._sink(events)
-            self._sink(self._core.abort_all())
         except BaseException as error:  # the loop's own defect: every waiting caller must hear of it
             self._on_failure(error)
         finally:
             self._core.close()
 
-    def _next_messages(self) -> tuple[list[Message], bool]:
+    def _next_messages(self) -> list[Message] | None:
+        """What arrived, once there is anything to do; None when it is time to stop."""
         with self._wake:
             while not (self._inbox or self._closing or self._core.has_work):
                 self._wake.wait()
+            if self._closing:
+                return None
             messages = list(self._inbox)
             self._inbox.clear()
             if not self.stats.has_work:  # it starts working now: a turn is due from here on
                 self.stats = replace(self.stats, turn_time=time.monotonic(), has_work=True)
-            return messages, self._closing
+            return messages

@@ -49,7 +49,7 @@ def router(service: Service) -> APIRouter:
 def illness(llm: AsyncLLM) -> str | None:
     """Why the engine will not generate again, if that is so."""
     if llm.failure is not None:
-        return str(llm.failure)
+        return llm.failure
     stalled = llm.stats.stalled_seconds()
     if stalled > STALLED_AFTER_SECONDS:
         return f"the engine has been at one step for {stalled:.0f} s (at most {STALLED_AFTER_SECONDS:.0f})"
@@ -60,9 +60,8 @@ def unreadiness(service: Service) -> str | None:
     """Why no request should come here now, if that is so."""
     if service.draining:
         return "the server is stopping"
-    limit = service.engine_config.max_waiting
-    if service.llm.num_open >= limit:
-        return f"{service.llm.num_open:,} requests are open (max_waiting is {limit:,})"
+    if service.llm.num_open >= service.llm.max_open:
+        return f"{service.llm.num_open:,} choices are open, as many as may run and wait"
     return illness(service.llm)
 
 
