@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
 from pagoda.loading.gguf_config import gguf_config, gguf_generation_config
+from pagoda.loading.gguf_header import GGUFHeader
 from pagoda.loading.gguf_reader import GGUFReader
 
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -36,9 +37,11 @@ class GGUFCheckpoint:
         self._readers: list[GGUFReader] = []
         self._reader_of: dict[str, GGUFReader] = {}
         try:
-            self._open_parts(split_parts(path))
-            first = self._readers[0]
-            tensors = {name: reader.tensors[name] for name, reader in self._reader_of.items()}
+            for part in split_parts(path):
+                self._readers.append(GGUFReader(part))
+            first = self._readers[0].header
+            tensors = merged_tensors([reader.header for reader in self._readers])
+            self._reader_of = {name: reader for reader in self._readers for name in reader.tensors}
             config = gguf_config(first.metadata, tensors, str(first.path))
             if ROPE_DIVISORS in tensors:
                 config["rope_divisors"] = self._rope_divisors(tensors[ROPE_DIVISORS])
@@ -60,37 +63,6 @@ class GGUFCheckpoint:
         for reader in self._readers:
             reader.close()
 
-    def _open_parts(self, paths: list[Path]) -> None:
-        for number, path in enumerate(paths):
-            reader = GGUFReader(path)
-            self._readers.append(reader)
-            self._check_part(reader, number, len(paths))
-            for name in reader.tensors:
-                if name in self._reader_of:
-                    raise ModelFileError(
-                        f"{path}: the tensor {shown(name)} is in {self._reader_of[name].path.name} too"
-                    )
-                self._reader_of[name] = reader
-        claimed = self._readers[0].metadata.get("split.tensors.count")
-        if len(paths) > 1 and claimed is not None and claimed != len(self._reader_of):
-            raise ModelFileError(
-                f"{paths[0]}: split.tensors.count is {shown(claimed)}, but the {len(paths)} parts have "
-                f"{len(self._reader_of):,} tensors"
-            )
-
-    @staticmethod
-    def _check_part(reader: GGUFReader, number: int, count: int) -> None:
-        claimed = reader.metadata.get("split.count", 1 if count == 1 else None)
-        # A file of a single part may say 0 or 1.
-        if claimed != count and not (count == 1 and claimed == 0):
-            raise ModelFileError(
-                f"{reader.path}: split.count is {shown(claimed)}, but its name says {count} part{'s' * (count > 1)}"
-            )
-        if count > 1 and reader.metadata.get("split.no") != number:
-            raise ModelFileError(
-                f"{reader.path}: split.no is {shown(reader.metadata.get('split.no'))}, its name says {number} (from 0)"
-            )
-
     def _rope_divisors(self, info: TensorInfo) -> list[float]:
         if info.format != "F32" or len(info.shape) != 1:
             raise ModelFileError(
@@ -98,6 +70,37 @@ class GGUFCheckpoint:
             )
         values: list[float] = self.read(ROPE_DIVISORS).data[0].view(np.dtype("<f4")).tolist()
         return values
+
+
+def merged_tensors(parts: Sequence[GGUFHeader]) -> dict[str, TensorInfo]:
+    """The tensors of all parts of a model, in order. Raises `ModelFileError` for parts that do not belong together."""
+    part_of: dict[str, GGUFHeader] = {}
+    for number, part in enumerate(parts):
+        _check_part(part, number, len(parts))
+        for name in part.tensors:
+            if name in part_of:
+                raise ModelFileError(f"{part.path}: the tensor {shown(name)} is in {part_of[name].path.name} too")
+            part_of[name] = part
+    claimed = parts[0].metadata.get("split.tensors.count")
+    if len(parts) > 1 and claimed is not None and claimed != len(part_of):
+        raise ModelFileError(
+            f"{parts[0].path}: split.tensors.count is {shown(claimed)}, but the {len(parts)} parts have "
+            f"{len(part_of):,} tensors"
+        )
+    return {name: part.tensors[name] for name, part in part_of.items()}
+
+
+def _check_part(part: GGUFHeader, number: int, count: int) -> None:
+    claimed = part.metadata.get("split.count", 1 if count == 1 else None)
+    # A file of a single part may say 0 or 1.
+    if claimed != count and not (count == 1 and claimed == 0):
+        raise ModelFileError(
+            f"{part.path}: split.count is {shown(claimed)}, but its name says {count} part{'s' * (count > 1)}"
+        )
+    if count > 1 and part.metadata.get("split.no") != number:
+        raise ModelFileError(
+            f"{part.path}: split.no is {shown(part.metadata.get('split.no'))}, its name says {number} (from 0)"
+        )
 
 
 def split_parts(path: Path) -> list[Path]:

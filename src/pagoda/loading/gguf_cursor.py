@@ -1,24 +1,49 @@
-"""A place in a mapped GGUF file: reads one value after another, and never past the end of the file."""
+"""A place in a GGUF file: reads one value after another, and never past the end of the file."""
 
 from __future__ import annotations
 
+import mmap
 import struct
-from typing import Any
+from pathlib import PurePath
+from typing import Any, Protocol
 
 import numpy as np
 
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.gguf_types import ARRAY, BOOL, NUMBER_DTYPES, STRING
-from pagoda.loading.mapped_file import MappedFile
 
 MAX_NAME_BYTES = 65_535
 _LENGTH = struct.Struct("<Q")
 
 
+class HeaderSource(Protocol):
+    """A file whose beginning can be read: one on disk, or a remote one that arrives as far as it is needed.
+
+    path: what errors call it. size: of the whole file, in bytes. buffer: its bytes from the first on, as many as are here.
+    """
+
+    @property
+    def path(self) -> PurePath: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray: ...
+
+    def available(self, end: int) -> int:
+        """How many bytes `buffer` holds, after those before `end`, which is at most `size`, were brought here."""
+        ...
+
+    def bytes_at(self, start: int, end: int) -> bytes:
+        """A copy of the bytes from `start` up to `end`, which is at most `size`."""
+        ...
+
+
 class GGUFCursor:
     """Reads from `position` on. Every method raises `ModelFileError` where the file ends too soon or is malformed."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: HeaderSource) -> None:
         self.file = file
         self.position = 0
 
@@ -80,22 +105,28 @@ class GGUFCursor:
     def _strings(self, count: int, key: str) -> list[str]:
         # A vocabulary has hundreds of thousands of strings, each found only after the one before it: hence a loop of
         # local names only (0.04 s for SmolLM2's 98,000).
-        buffer, size, position, unpack = self.file.buffer, self.file.size, self.position, _LENGTH.unpack_from
+        buffer, position, unpack = self.file.buffer, self.position, _LENGTH.unpack_from
+        available = self.file.available(position)
         result: list[str] = []
         append = result.append
         try:
             for _ in range(count):
                 start = position + 8
-                if start > size:
-                    raise self._too_short(key)
+                if start > available:
+                    available = self._available(start, key)
                 position = start + unpack(buffer, position)[0]
-                if position > size:
-                    raise self._too_short(key)
+                if position > available:
+                    available = self._available(position, key)
                 append(str(buffer[start:position], "utf-8"))
         except UnicodeDecodeError:
             raise ModelFileError(f"{self.file.path}: a string of {shown(key)} is not valid UTF-8") from None
         self.position = position
         return result
+
+    def _available(self, end: int, what: str) -> int:
+        if end > self.file.size:
+            raise self._too_short(what)
+        return self.file.available(end)
 
     def _take(self, length: int, what: str) -> bytes:
         if length > self.remaining:

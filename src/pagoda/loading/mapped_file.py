@@ -34,6 +34,10 @@ class MappedFile:
     def size(self) -> int:
         return int(self.data.size)
 
+    def available(self, end: int) -> int:
+        """How many bytes `buffer` holds: all of them."""
+        return self.size
+
     def bytes_at(self, start: int, end: int) -> bytes:
         """A copy of the bytes from `start` up to `end`; the caller has checked that they lie inside the file."""
         return self.buffer[start:end]
