@@ -22,7 +22,7 @@ class EngineCollector(Collector):
         llm, stats, totals = self._llm, self._llm.stats, self._llm.step_log.totals
         yield self._gauge("num_requests_running", "Sequences in the batch.", stats.num_running)
         yield self._gauge("num_requests_waiting", "Sequences that wait for a place in it.", stats.num_waiting)
-        yield self._gauge("num_requests_open", "Requests that were taken and have not ended.", llm.num_open)
+        yield self._gauge("num_requests_open", "Sequences that were taken and have not ended.", llm.num_open)
         yield self._gauge("kv_cache_usage_perc", "Share of the KV cache in use; 1 is all of it.", stats.kv_usage)
         yield self._gauge("kv_cache_blocks", "Blocks of the KV cache.", stats.num_blocks)
         yield self._gauge("engine_up", "1 while the engine can generate, 0 after it failed.", llm.failure is None)
