@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -194,3 +195,18 @@ def test_the_memory_plan_and_the_steps_can_be_read(llm: LLM) -> None:
     assert after.flops > before.flops
     assert llm.plan.num_blocks == 64
     json.dumps(llm.plan.as_dict())
+
+
+def test_tokens_past_a_stop_string_are_not_counted_even_if_a_longer_one_had_begun(llm: LLM) -> None:
+    sampling = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=1)
+    whole = llm.generate("Hello", sampling)[0].outputs[0]
+    # The long one begins first and is never completed; the short one inside it ends the text.
+    long, short = whole.text[4:12] + "\0", whole.text[6:8]
+    stopped = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=1, stop=(long, short))
+    output = llm.generate("Hello", stopped)[0].outputs[0]
+    alone = llm.generate("Hello", replace(stopped, stop=(short,)))[0].outputs[0]
+    assert (output.text, output.token_ids, output.logprobs) == (alone.text, alone.token_ids, alone.logprobs)
+    assert output.stop_reason == short
+    deltas = list(llm.stream("Hello", stopped))
+    assert [token_id for delta in deltas for token_id in delta.token_ids] == alone.token_ids
+    assert "".join(delta.text for delta in deltas) == alone.text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pagoda.core.step import TokenEvent, TokenLogprobs
 from pagoda.engine.admission import Admitted
 from pagoda.engine.outputs import CompletionDelta, CompletionOutput, PositionLogprobs, RequestOutput, TokenLogprob
-from pagoda.errors import PagodaError, RequestFailedError
+from pagoda.errors import InvariantError, PagodaError, RequestFailedError
 from pagoda.sampling_params import SamplingParams
 from pagoda.text.detokenizer import Detokenizer
 from pagoda.text.stop_strings import StopStrings
@@ -66,7 +67,18 @@ class RequestAssembler:
             choice.finish_reason = choice.finish_reason or "error"
 
 
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token, its log-probabilities if they are wanted, and how many characters of text came before its own."""
+
+    token_id: int
+    logprobs: PositionLogprobs | None
+    text_before: int
+
+
 class _ChoiceAssembler:
+    """Tokens are handed out with the text, but for those behind what may yet turn out to be a stop string's end."""
+
     def __init__(
         self, request_id: str, index: int, tokenizer: Tokenizer, sampling: SamplingParams, stops: StopStrings
     ) -> None:
@@ -76,46 +88,62 @@ class _ChoiceAssembler:
         self._sampling = sampling
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = stops
+        self._num_taken = 0
+        self._text_taken = 0
+        self._held: deque[_Token] = deque()
 
     def take(self, event: TokenEvent) -> CompletionDelta | None:
         output = self.output
         if output.finish_reason is not None:  # computed past a stop string: neither shown nor counted
             return None
+        if event.index > self._num_taken:
+            raise InvariantError(f"tokens {self._num_taken} to {event.index - 1} of {event.key} never came")
+        text = ""
         # Events may be sent again after a reconnection: take only what is new.
-        first_new = max(0, len(output.token_ids) - event.index)
-        num_before = len(output.token_ids)
-        pieces: list[str] = []
-        for token_id in event.token_ids[first_new:]:
-            output.token_ids.append(token_id)
-            pieces.append(self._show(self._detokenizer.push([token_id])))
+        for place in range(self._num_taken - event.index, len(event.token_ids)):
+            entry = _position(event.logprobs[place], self._tokenizer) if event.logprobs else None
+            text += self._take_token(event.token_ids[place], entry)
             if output.finish_reason is not None:
                 break
-        token_ids = tuple(output.token_ids[num_before:])
-        logprobs = _positions(event.logprobs[first_new : first_new + len(token_ids)], self._tokenizer)
+        if event.finish_reason is not None and output.finish_reason is None:
+            text += self._finish(event)
+        released = self._release()
+        output.text += text
+        output.token_ids += [token.token_id for token in released]
+        logprobs = tuple(token.logprobs for token in released if token.logprobs is not None)
         if output.logprobs is not None:
             output.logprobs += logprobs
-        if event.finish_reason is not None and output.finish_reason is None:
-            pieces.append(self._finish(event))
-        text = "".join(pieces)
-        output.text += text
-        if not text and not token_ids and output.finish_reason is None:
+        if not text and not released and output.finish_reason is None:
             return None
         return CompletionDelta(
             self._request_id,
             output.index,
             text,
-            token_ids,
-            tuple(logprobs),
+            tuple(token.token_id for token in released),
+            logprobs,
             output.finish_reason,
             output.stop_reason,
             output.end_logprobs,
         )
 
+    def _take_token(self, token_id: int, logprobs: PositionLogprobs | None) -> str:
+        self._num_taken += 1
+        self._held.append(_Token(token_id, logprobs, self._text_taken))
+        text = self._detokenizer.push([token_id])
+        self._text_taken += len(text)
+        return self._show(text)
+
+    def _release(self) -> list[_Token]:
+        """The tokens that are certain to come before the end of a stop string, if there is to be one."""
+        end = self._stops.end
+        released: list[_Token] = []
+        while self._held and (end is None or self._held[0].text_before < end):
+            released.append(self._held.popleft())
+        return released
+
     def _show(self, text: str) -> str:
-        # Before min_tokens a stop string is ordinary text.
-        return self._unless_stopped(
-            *self._stops.push(text, active=len(self.output.token_ids) > self._sampling.min_tokens)
-        )
+        # Before min_tokens a stop string is ordinary text, and so is one that begins there.
+        return self._unless_stopped(*self._stops.push(text, active=self._num_taken > self._sampling.min_tokens))
 
     def _finish(self, event: TokenEvent) -> str:
         shown = self._show(self._detokenizer.finish())

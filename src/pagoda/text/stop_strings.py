@@ -27,7 +27,6 @@ class StopStrings:
         return other
 
     def _reset(self) -> None:
-        self.num_shown = 0
         self.found: str | None = None
         self._held = ""
         self._state = 0
@@ -56,7 +55,13 @@ class StopStrings:
                 return self._stop(self._candidate, buffer, buffer_start)
         num_held = self._automaton.depth[self._state]
         self._held = buffer[len(buffer) - num_held :]
-        return self._show(buffer[: len(buffer) - num_held]), None
+        return buffer[: len(buffer) - num_held], None
+
+    @property
+    def end(self) -> int | None:
+        """The position in the text right behind the stop string that was found, or that will end the text unless a longer
+        one that began before it is completed; None while there is neither."""
+        return None if self._candidate is None else self._candidate[0] + len(self._candidate[1])
 
     def finish(self) -> tuple[str, str | None]:
         """No more text comes: (the rest that may be shown, the stop string found or None).
@@ -72,17 +77,13 @@ class StopStrings:
     def _stop(self, candidate: tuple[int, str], buffer: str, buffer_start: int) -> tuple[str, str]:
         start, stop = candidate
         self.found, self._held = stop, ""
-        return self._show(buffer[: start - buffer_start]), stop
+        return buffer[: start - buffer_start], stop
 
     def _pass_through(self, text: str) -> str:
-        shown = self._show(self._held + text)
+        shown = self._held + text
         self._held, self._state, self._candidate = "", 0, None
         self._position += len(text)
         return shown
-
-    def _show(self, text: str) -> str:
-        self.num_shown += len(text)
-        return text
 
 
 class _Automaton:
