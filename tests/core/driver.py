@@ -156,6 +156,7 @@ def alone(request: Request) -> Received:
             received.finish_reason = "length"
         elif result.token_id in ends and len(received.token_ids) >= sampling.min_tokens:
             received.finish_reason, received.stop_token_id = "stop", result.token_id
+            received.logprobs += [result.logprobs] if result.logprobs else []
         else:
             assert result.token_id is not None
             received.token_ids.append(result.token_id)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagoda.engine.admission import Admitted
-from pagoda.engine.outputs import CompletionDelta, PositionLogprobs, RequestOutput
+from pagoda.engine.outputs import CompletionDelta, CompletionOutput, PositionLogprobs, RequestOutput
 from pagoda.server.generation import Call, Generation
 from pagoda.server.openai.answers import Chunks, head, parameters, usage
 from pagoda.server.openai.logprobs import LegacyLogprobs, joined, prompt_logprobs
@@ -15,6 +15,7 @@ from pagoda.text.detokenizer import Detokenizer
 from pagoda.text.tokenizer import Tokenizer
 
 KIND = "text_completion"
+Told = CompletionOutput | CompletionDelta
 
 
 def completion_body(
@@ -25,8 +26,7 @@ def completion_body(
         for choice in output.outputs:
             writer = _Choice(tokenizer, generation.admitted[number], shape)
             index = number * generation.call.sampling.n + choice.index
-            known = output.prompt_logprobs
-            choices.append(writer.begin(index, choice.text, choice.logprobs or (), choice.finish_reason, known))
+            choices.append(writer.begin(index, choice, output.prompt_logprobs))
     tokens = sum(output.usage.completion_tokens for output in outputs)
     body = {**head("cmpl", KIND, model), "choices": choices, "usage": usage(generation.admitted, tokens)}
     if shape.return_parameters:
@@ -53,10 +53,9 @@ class CompletionChunks(Chunks):
             writer = self._writers.get(index)
             if writer is None:
                 writer = self._writers[index] = _Choice(self._tokenizer, self._admitted[number], self._shape)
-                known = self._prompt_logprobs.get(number)
-                choice = writer.begin(index, delta.text, delta.logprobs, delta.finish_reason, known)
+                choice = writer.begin(index, delta, self._prompt_logprobs.get(number))
             else:
-                choice = writer.go_on(index, delta.text, delta.logprobs, delta.finish_reason)
+                choice = writer.go_on(index, delta)
             # Text may be held back that could begin a stop string or a character: nothing to tell yet.
             if choice["text"] or choice["logprobs"] or delta.finish_reason or "prompt_logprobs" in choice:
                 chunks.append(self.chunk([choice]))
@@ -73,30 +72,26 @@ class _Choice:
         self._tokenizer, self._admitted, self._shape = tokenizer, admitted, shape
         self._legacy: LegacyLogprobs | None = None
 
-    def begin(
-        self,
-        index: int,
-        text: str,
-        logprobs: Sequence[PositionLogprobs],
-        finish_reason: str | None,
-        known: Sequence[PositionLogprobs | None] | None,
-    ) -> dict[str, Any]:
+    def begin(self, index: int, told: Told, known: Sequence[PositionLogprobs | None] | None) -> dict[str, Any]:
         """known: the prompt's log-probabilities, where they were asked for."""
         shape, echo = self._shape, self._prompt_text() if self._shape.echo else ""
         if shape.logprobs is not None:
             self._legacy = LegacyLogprobs(shape.logprobs, Detokenizer(self._tokenizer), len(echo))
-        choice = self.go_on(index, echo + text, logprobs, finish_reason)
+        choice = self.go_on(index, told)
+        choice["text"] = echo + told.text
         if shape.echo and shape.logprobs is not None:
             choice["logprobs"] = joined(self._prompt_legacy(shape.logprobs, known or ()), choice["logprobs"])
         if shape.prompt_logprobs is not None:
             choice["prompt_logprobs"] = prompt_logprobs(known or (), shape.prompt_logprobs)
         return choice
 
-    def go_on(
-        self, index: int, text: str, logprobs: Sequence[PositionLogprobs], finish_reason: str | None
-    ) -> dict[str, Any]:
-        legacy = None if self._legacy is None else self._legacy.of(logprobs)
-        return {"index": index, "text": text, "logprobs": legacy, "finish_reason": finish_reason}
+    def go_on(self, index: int, told: Told) -> dict[str, Any]:
+        legacy = None
+        if self._legacy is not None:
+            # The end token is among them, although it has no text: who scores a text counts on one entry a token chosen.
+            end = () if told.end_logprobs is None else (told.end_logprobs,)
+            legacy = self._legacy.of((*(told.logprobs or ()), *end))
+        return {"index": index, "text": told.text, "logprobs": legacy, "finish_reason": told.finish_reason}
 
     def _prompt_text(self) -> str:
         if self._admitted.prompt is not None:
