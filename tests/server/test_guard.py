@@ -12,6 +12,7 @@ from starlette.types import Message
 
 from pagoda.config import ServerConfig
 from pagoda.errors import InvalidValueError
+from pagoda.server import guard as module
 from pagoda.server.guard import Guard, guarded
 from pagoda.server.hosts import host_names
 from tests.server.small_app import service_of, small_app
@@ -174,6 +175,16 @@ def test_no_more_than_the_limit_and_a_piece_is_read_before_the_answer() -> None:
 def test_a_client_that_waits_to_be_asked_is_refused_unread() -> None:
     headers = [(b"host", b"localhost"), (b"content-length", b"999"), (b"expect", b"100-continue")]
     assert bare(guard_of(max_body_bytes=100), headers, fail)[0] == 413
+
+
+def test_a_body_that_never_comes_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BODY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "DISCARD_SECONDS", 0.0)
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()
+
+    assert bare(guard_of(), [(b"host", b"localhost"), (b"content-length", b"10")], receive)[0] == 408
 
 
 def test_a_client_that_leaves_while_sending_reaches_no_route() -> None:

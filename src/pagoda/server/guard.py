@@ -23,6 +23,8 @@ READING = ("GET", "HEAD", "OPTIONS")
 # the connection broken instead of the refusal.
 DISCARD_BYTES = 64 << 20
 DISCARD_SECONDS = 10.0
+# How long a client may take to send a body.
+BODY_SECONDS = 120.0
 
 
 class Guard:
@@ -119,6 +121,13 @@ class Guard:
         # Twenty digits are more than any limit has.
         if length is not None and (not length.isdecimal() or int(length[:20]) > self._max_body_bytes):
             raise self._too_large(f"{length:.20} bytes")
+        try:
+            return await asyncio.wait_for(self._pieces(incoming), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            sentence = f"body: not whole after {BODY_SECONDS:.0f} s, must be sent within that time"
+            raise HttpError(408, sentence, param="body", code="body_too_slow") from None
+
+    async def _pieces(self, incoming: _Incoming) -> bytes | None:
         pieces: list[bytes] = []
         size = 0
         while not incoming.ended:

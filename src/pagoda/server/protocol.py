@@ -1,7 +1,8 @@
-"""HTTP/1.1 on one connection: uvicorn's, with refusals in OpenAI's form for what is no HTTP at all."""
+"""HTTP/1.1 on one connection: uvicorn's, which waits for half a request for ever and answers other bytes with plain text."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import h11
@@ -9,15 +10,33 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pagoda.server.errors import HttpError, error_body
 
+# How long a client may take for the head of a request, from connecting or from the head's first byte.
+HEAD_SECONDS = 60.0
+
 
 class Protocol(H11Protocol):
-    """Answers what h11 refuses: broken request lines, headers and chunks, too many headers, a missing Host."""
+    """Refuses, in OpenAI's form, what h11 refuses: broken request lines, headers and chunks, too many headers, no Host."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._forget_head()
+        elif self._head_timer is None and self.conn.trailing_data[0]:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else an answer is under way already
-            sentence = (
-                "the request is no valid HTTP/1.1, must have one Host, well-formed headers of at most 32 KiB and body"
-            )
+            sentence = "the request is no valid HTTP/1.1, must have one Host, and well-formed headers and chunks"
             body = json.dumps(error_body(HttpError(400, sentence, code="invalid_http"))).encode()
             headers = [
                 ("content-type", "application/json"),
@@ -31,3 +50,8 @@ class Protocol(H11Protocol):
             ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
