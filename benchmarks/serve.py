@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import secrets
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -130,21 +131,27 @@ def _setting(text: str) -> tuple[str, Setting]:
     return name, value
 
 
+def _measured(options: argparse.Namespace, shape: Shape, settings: dict[str, Setting], seed: int) -> dict[str, Any]:
+    model = str(Path(options.model).resolve()) if os.path.exists(options.model) else options.model
+    with ExitStack() as stack:
+        if options.url:
+            return measure(Server(options.url.rstrip("/"), options.pid), None, shape, seed, options.repeat)
+        there = stack.enter_context(server(model, settings))
+        engine = None if options.server_only else stack.enter_context(alone(model, settings))
+        return measure(there, engine, shape, seed, options.repeat)
+
+
 def main() -> None:
     options = _arguments()
     shape = Shape(options.requests, options.concurrency, options.prompt_tokens, options.output_tokens)
     # Room for the load and no more, as two engines share the memory.
     settings = {"max_model_len": max(shape.prompt_tokens) + max(shape.output_tokens), **dict(options.set)}
-    model = str(Path(options.model).resolve()) if os.path.exists(options.model) else options.model
-    with ExitStack() as stack:
-        if options.url:
-            there, engine = Server(options.url.rstrip("/"), options.pid), None
-        else:
-            there = stack.enter_context(server(model, settings))
-            engine = None if options.server_only else stack.enter_context(alone(model, settings))
-        # A new one each time, as a server may still know the prompts of the last.
-        seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
-        report = measure(there, engine, shape, seed, options.repeat)
+    # A new one each time, as a server may still know the prompts of the last.
+    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    try:
+        report = _measured(options, shape, settings, seed)
+    except (OSError, RuntimeError) as error:
+        sys.exit(str(error))
     if not options.json:
         _print(report)
         return
