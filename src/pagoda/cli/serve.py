@@ -42,9 +42,8 @@ def serve(
         from pagoda.server.metrics import ServerMetrics
         from pagoda.server.service import Service
 
-        llm = AsyncLLM(**dataclasses.asdict(config))
+        llm = AsyncLLM(on_plan=lambda plan: note(format_ledger(plan)), **dataclasses.asdict(config))
         try:
-            note(format_ledger(llm.plan))
             service = Service(llm, server, ServerMetrics(llm, server.served_model_name or config.model))
             url = url_of(listener)
 

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pagoda.server.errors import HttpError, error_body
 
 # How long a client may take for the head of a request, from connecting or from the head's first byte.
-HEAD_SECONDS = 60.0
+HEAD_SECONDS = 20.0
 
 
 class Protocol(H11Protocol):
