@@ -4,13 +4,43 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
 SHA = "0123456789abcdef0123456789abcdef01234567"
+_BOUNDED = re.compile(r"bytes=(\d+)-(\d+)")
+
+
+@contextmanager
+def serving(
+    repositories: Mapping[str, Mapping[str, bytes]], cache: Path, patch: pytest.MonkeyPatch
+) -> Iterator[FakeHub]:
+    """A hub that `huggingface_hub` asks instead of the real one, with a cache of its own."""
+    server = FakeHub(repositories)
+    patch.setenv("NO_PROXY", "127.0.0.1")
+    patch.setattr(constants, "ENDPOINT", server.url)
+    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}")
+    patch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    patch.setattr(constants, "HF_HUB_OFFLINE", False)
+    close_session()
+    yield server
+    close_session()
+    server.close()
+
+
+def go_offline(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(constants, "HF_HUB_OFFLINE", True)
+    close_session()
 
 
 class FakeHub:
@@ -19,6 +49,8 @@ class FakeHub:
     asked: every request as "METHOD path", with its Range where it has one.
     broken: names of files whose first download breaks off half-way.
     status: answers everything with this HTTP status, where set.
+    range_status: what a request for a range is answered with: 206; 200, the whole file; or an error.
+    shift, shorten: a bounded range is answered with one that begins so many bytes later, or ends so many earlier.
     """
 
     def __init__(self, repositories: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -26,6 +58,8 @@ class FakeHub:
         self.gated: set[str] = set()
         self.broken: set[str] = set()
         self.status: int | None = None
+        self.range_status = 206
+        self.shift = self.shorten = 0
         self.asked: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -40,9 +74,19 @@ class FakeHub:
 
     @property
     def downloaded(self) -> list[str]:
-        """The files whose content was asked for, in alphabetical order."""
-        found = [line.split()[1] for line in self.asked if line.startswith("GET") and "/resolve/" in line]
-        return sorted(path.split(f"/resolve/{SHA}/")[1] for path in found)
+        """The files whose content was asked for up to its end, in alphabetical order."""
+        return sorted(name for name, wanted in self._contents() if not _BOUNDED.fullmatch(wanted))
+
+    @property
+    def looked_into(self) -> list[tuple[str, int, int]]:
+        """The pieces that were asked for, as (file, first byte, byte after the last), in order."""
+        pieces = [(name, _BOUNDED.fullmatch(wanted)) for name, wanted in self._contents()]
+        return [(name, int(found[1]), int(found[2]) + 1) for name, found in pieces if found]
+
+    def _contents(self) -> list[tuple[str, str]]:
+        """(file, range) of every request for a file's content"""
+        words = [line.split() for line in self.asked if line.startswith("GET") and "/resolve/" in line]
+        return [(path.split(f"/resolve/{SHA}/")[1], " ".join(wanted)) for _, path, *wanted in words]
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         """(status, headers, body)"""
@@ -89,20 +133,23 @@ class FakeHub:
                 hub.asked.append(f"{self.command} {urlsplit(self.path).path} {wanted}".strip())
                 status, headers, body = hub.answer(urlsplit(self.path).path)
                 file = urlsplit(self.path).path.rpartition("/")[2]
-                if wanted.startswith("bytes=") and status == 200:
-                    start, total = int(wanted[6:].split("-")[0]), len(body)
-                    status, body = 206, body[start:]
-                    headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
+                if wanted.startswith("bytes=") and status == 200 and hub.range_status == 206:
+                    first, last = wanted[6:].split("-")
+                    start, end, total = int(first) + hub.shift, int(last or len(body)) + 1 - hub.shorten, len(body)
+                    status, body = 206, body[start:end]
+                    headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{total}"
+                elif wanted.startswith("bytes=") and status == 200:
+                    status, body = hub.range_status, body if hub.range_status == 200 else b""
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(body)), "Connection": "close"}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.close_connection = True
-                if with_body and file in hub.broken:
+                if with_body and file in hub.broken and not _BOUNDED.fullmatch(wanted):
                     hub.broken.discard(file)
                     body = body[: len(body) // 2]
-                if with_body:
-                    self.wfile.write(body)
+                with suppress(ConnectionError):  # the client may have seen enough
+                    self.wfile.write(body if with_body else b"")
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

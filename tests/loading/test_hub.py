@@ -9,11 +9,10 @@ from pathlib import Path
 import huggingface_hub.file_download
 import pytest
 from huggingface_hub import constants
-from huggingface_hub.utils import close_session
 
 from pagoda.errors import ModelFileError
 from pagoda.loading.resolve import open_checkpoint
-from tests.loading.fake_hub import SHA, FakeHub
+from tests.loading.fake_hub import SHA, FakeHub, go_offline, serving
 from tests.loading.files import TINY_CONFIG, entry, safetensors_bytes, tiny_gguf, tiny_safetensors
 from tests.loading.test_gguf_checkpoint import PARTS
 
@@ -50,24 +49,8 @@ REPOSITORIES = {
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    server = FakeHub(REPOSITORIES)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    close_session()
-    yield server
-    close_session()
-    server.close()
-
-
-@pytest.fixture
-def offline(fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    close_session()
+    with serving(REPOSITORIES, tmp_path / "cache", monkeypatch) as server:
+        yield server
 
 
 def refusal(model: str, revision: str | None = None) -> str:
@@ -160,8 +143,8 @@ def test_a_gated_repository(fake: FakeHub) -> None:
     assert "is gated; accept its terms on its page, then log in with `hf auth login`" in refusal("org/single")
 
 
-@pytest.mark.usefixtures("offline")
-def test_offline_and_not_cached() -> None:
+def test_offline_and_not_cached(fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_offline(monkeypatch)
     assert refusal("org/single") == (
         "hub model org/single: is not in the cache, and offline mode is on (HF_HUB_OFFLINE)"
     )
@@ -171,8 +154,7 @@ def test_offline_and_cached(fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> N
     open_checkpoint("org/single")
     open_checkpoint("org/quants:Q8_0")
     asked = len(fake.asked)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    close_session()
+    go_offline(monkeypatch)
     assert list(open_checkpoint("org/single").tensors) == ["a", "b"]
     assert open_checkpoint("org/quants:Q8_0").kind == "gguf"
     sentence = refusal("org/quants:Q4_K_M")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pagoda.errors import InvalidValueError, ModelFileError, PagodaError
+from pagoda.errors import InvalidValueError, ModelFileError, PagodaError, UnsupportedModelError
 from pagoda.loading import default_model, hub
+from pagoda.loading.mapped_file import MappedFile
 from pagoda.loading.resolve import open_checkpoint
 from tests.loading.files import huggingface_directory, tiny_gguf
 
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(wanted: hub.HubId, revision: str | None) -> Path:
+    def fetch(wanted: hub.HubId, revision: str | None, accept: hub.Accept) -> Path:
         raise ModelFileError(f"the hub was asked for {wanted.repository}|{wanted.choice}|{revision}")
 
     monkeypatch.setattr(hub, "fetch", fetch)
@@ -128,6 +131,21 @@ def test_not_a_name_at_all(model: object) -> None:
 def test_other_files(tmp_path: Path, name: str, sentence: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
     assert sentence in refusal(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["x.gguf", "folder"])
+def test_local_models_can_be_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "x.gguf").write_bytes(tiny_gguf())
+    huggingface_directory(tmp_path / "folder")
+    closed: list[Path] = []
+    monkeypatch.setattr(MappedFile, "close", lambda file: closed.append(file.path))
+
+    def accept(config: Mapping[str, Any]) -> None:
+        raise UnsupportedModelError("size", config["hidden_size"], ["8"])
+
+    with pytest.raises(UnsupportedModelError, match="size 4 is not supported; known: 8"):
+        open_checkpoint(str(tmp_path / name), None, accept)
+    assert len(closed) == 1
 
 
 def test_a_revision_of_a_local_model_is_refused(tmp_path: Path) -> None:

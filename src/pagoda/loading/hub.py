@@ -3,14 +3,14 @@
 (A dropped connection is taken up where it broke off; a later run keeps the files that are complete.)
 
 Only what is needed is fetched: configuration, tokenizer and templates, and safetensors or one GGUF model. Code (`*.py`) and
-pickles (`*.bin`) never are.
+pickles (`*.bin`) never are. Weights come last, after the caller has accepted the configuration.
 """
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,14 @@ from typing import Any
 
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.gguf_choice import choose_gguf, is_gguf
-from pagoda.loading.huggingface import is_weight_file
+from pagoda.loading.hub_header import HeaderUnavailableError, remote_gguf_config
+from pagoda.loading.huggingface import is_weight_file, read_config
 
 _HUB_ID = re.compile(
     r"(?P<repository>[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::(?P<choice>[\w][\w./-]*))?", re.ASCII
 )
+# Given a model's configuration (`Checkpoint.config`), raises a `PagodaError` to refuse the model.
+Accept = Callable[[Mapping[str, Any]], None]
 MAX_ID_LENGTH = 96  # the hub's own limit
 _SMALL_SUFFIXES = (".json", ".jinja")
 _SMALL_NAMES = ("merges.txt",)
@@ -34,6 +37,14 @@ class HubId:
 
     repository: str
     choice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a repository has at one commit. sizes: file name → bytes."""
+
+    commit: str | None
+    sizes: Mapping[str, int]
 
 
 class _UnreachableError(Exception):
@@ -48,24 +59,54 @@ def parse_hub_id(text: str) -> HubId | None:
     return HubId(match["repository"], match["choice"])
 
 
-def fetch(wanted: HubId, revision: str | None) -> Path:
+def fetch(wanted: HubId, revision: str | None, accept: Accept) -> Path:
     """The path on disk of the model: a directory with safetensors, or a GGUF file (the first part of a split one).
 
-    Raises `ModelFileError`: unknown, gated or unreachable repository; nothing in the cache while offline; no such GGUF.
+    accept: called with the configuration before weights are downloaded, and not called where there is nothing to download.
+    A GGUF's configuration is read from its header on the hub; where that cannot be had (`hub_header` says when, and a
+    network that fails is one more case), the download begins without the call.
+
+    Raises what `accept` raises, `UnsupportedModelError` for a GGUF with tensors in an unknown format, and `ModelFileError`:
+    unknown, gated or unreachable repository; nothing in the cache while offline; no such GGUF; files that are wrong.
     """
     where = f"hub model {wanted.repository}" + (f" at revision {revision}" if revision else "")
     try:
-        sizes = _remote_files(wanted.repository, revision, where)
+        listing = _remote_files(wanted.repository, revision, where)
     except _UnreachableError as reason:
         return _cached(wanted, revision, where, str(reason))
-    names = _needed(wanted, sizes, where)
+    names = _needed(wanted, listing.sizes, where)
     try:
+        if not _are_cached(wanted.repository, listing.commit, names):
+            config = _config_before_weights(wanted.repository, revision, listing, names, where)
+            if config is not None:
+                accept(config)
         folder = _download(wanted.repository, revision, names, where)
     except _UnreachableError as reason:
         raise ModelFileError(
             f"{where}: the download failed, since {reason}; run it again, files already complete are kept"
         ) from None
     return folder / names[0] if is_gguf(names[0]) else folder
+
+
+def _are_cached(repository: str, commit: str | None, names: list[str]) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    return all(isinstance(try_to_load_from_cache(repository, name, revision=commit), str) for name in names)
+
+
+def _config_before_weights(
+    repository: str, revision: str | None, listing: _Listing, names: list[str], where: str
+) -> Mapping[str, Any] | None:
+    """The configuration of a model whose weights are still on the hub; None for a GGUF whose header cannot be had."""
+    if not is_gguf(names[0]):
+        if "config.json" not in names:
+            raise ModelFileError(f"{where}: has no config.json")
+        return read_config(_download(repository, revision, [n for n in names if not is_weight_file(n)], where))
+    try:
+        with _failures_explained(where, revision):
+            return remote_gguf_config(repository, listing.commit, {name: listing.sizes[name] for name in names})
+    except (HeaderUnavailableError, _UnreachableError):
+        return None
 
 
 def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Path:
@@ -86,7 +127,7 @@ def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Pat
     return folder / names[0] if is_gguf(names[0]) else folder
 
 
-def _needed(wanted: HubId, sizes: dict[str, int], where: str) -> list[str]:
+def _needed(wanted: HubId, sizes: Mapping[str, int], where: str) -> list[str]:
     """The names of the files to fetch: one GGUF model's, or what a Hugging Face directory consists of."""
     weights = [name for name in sizes if is_weight_file(name)]
     has_gguf = any(is_gguf(name) for name in sizes)
@@ -101,12 +142,12 @@ def _needed(wanted: HubId, sizes: dict[str, int], where: str) -> list[str]:
     return weights + small
 
 
-def _remote_files(repository: str, revision: str | None, where: str) -> dict[str, int]:
+def _remote_files(repository: str, revision: str | None, where: str) -> _Listing:
     from huggingface_hub import HfApi
 
     with _failures_explained(where, revision):
         info = HfApi().model_info(repository, revision=revision, files_metadata=True)
-    return {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    return _Listing(info.sha or revision, {file.rfilename: file.size or 0 for file in info.siblings or ()})
 
 
 def _download(repository: str, revision: str | None, names: list[str], where: str) -> Path:

@@ -24,15 +24,12 @@ class HuggingFaceCheckpoint:
 
     def __init__(self, directory: Path, name: str) -> None:
         """Opens and checks all files, and reads no weight. Raises `ModelFileError` or `UnsupportedModelError`."""
-        if not (directory / "config.json").is_file():
-            raise ModelFileError(f"{directory}: has no config.json")
-        raw = read_json_object(directory / "config.json")
+        self.config: Mapping[str, Any] = read_config(directory)
         generation_path = directory / "generation_config.json"
         generation = read_json_object(generation_path) if generation_path.is_file() else {}
         self.name = name
         self.directory: Path | None = directory
         self.metadata: Mapping[str, Any] = {}
-        self.config: Mapping[str, Any] = normalised_config(raw, str(directory / "config.json"))
         self.generation_config: Mapping[str, Any] = normalised_generation_config(
             generation, self.config, str(generation_path)
         )
@@ -74,6 +71,14 @@ class HuggingFaceCheckpoint:
             raise ModelFileError(
                 f"{directory / file_of[missing[0]]}: lacks the tensor {shown(missing[0])} that {INDEX_NAME} places there"
             )
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The directory's normalised config.json. Raises `ModelFileError`."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ModelFileError(f"{directory}: has no config.json")
+    return normalised_config(read_json_object(path), str(path))
 
 
 def is_weight_file(name: str) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pagoda import checks
 from pagoda.errors import InvalidValueError, ModelFileError, shown
@@ -11,29 +13,48 @@ from pagoda.loading import default_model, hub
 from pagoda.loading.checkpoint import Checkpoint
 from pagoda.loading.gguf import GGUFCheckpoint
 from pagoda.loading.gguf_choice import choose_gguf, is_gguf
+from pagoda.loading.hub import Accept
 from pagoda.loading.huggingface import PICKLE_SUFFIXES, HuggingFaceCheckpoint, is_weight_file
 
 
-def open_checkpoint(model: str, revision: str | None = None) -> Checkpoint:
+def accept_any(config: Mapping[str, Any]) -> None:
+    """Refuses no model."""
+
+
+def open_checkpoint(model: str, revision: str | None = None, accept: Accept = accept_any) -> Checkpoint:
     """Opens and checks a model's files, and reads no weight.
 
     model: `smollm2` (write `./smollm2` for a directory of that name), a `.gguf` file (or any part of a split one), a directory
     (with config.json and safetensors, or with one GGUF model), or a hub id `org/name`; `org/name:Q4_K_M`, or
     `org/name:FILE.gguf`, chooses a GGUF of that repository. What exists on disk goes before the hub.
     revision: branch, tag or commit of a hub model.
+    accept: called with the configuration, and raises a `PagodaError` to refuse the model. Where weights have to be downloaded,
+    it is called before that as well (then without a GGUF's `rope_divisors`), so it may be called twice. The one exception:
+    a hub that does not let a GGUF's header be read first, or a header longer than `hub_header.MAX_HEADER_BYTES`.
 
     Only a hub id may use the network: the missing ones of its files are downloaded to huggingface_hub's cache, with the
     library's progress bars on stderr when that is a terminal.
 
-    Raises `ModelFileError`, `UnsupportedModelError`, or `InvalidValueError` for a revision of what has none.
+    Raises what `accept` does, `ModelFileError`, `UnsupportedModelError`, or `InvalidValueError` for a revision of what has
+    none.
     """
+    checkpoint = _opened(model, revision, accept)
+    try:
+        accept(checkpoint.config)
+    except BaseException:
+        checkpoint.close()
+        raise
+    return checkpoint
+
+
+def _opened(model: str, revision: str | None, accept: Accept) -> Checkpoint:
     checks.text("model", model, 4096)
     if revision is not None:
         checks.text("revision", revision, 4096)
     path = _existing_path(model)
     wanted = None if path or model == default_model.NAME or _looks_like_path(model) else hub.parse_hub_id(model)
     if wanted is not None:
-        return _open_path(hub.fetch(wanted, revision), model)
+        return _open_path(hub.fetch(wanted, revision, accept), model)
     if revision is not None:
         raise InvalidValueError("revision", revision, f"left out for {shown(model)}: only hub models have revisions")
     if path is not None:
