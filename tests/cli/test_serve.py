@@ -1,6 +1,8 @@
 """`pagoda serve`: its options, and what it refuses before anything is served."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,21 @@ def test_every_setting_of_the_server_is_an_option(pagoda: Pagoda) -> None:
         assert option_name(name) + " " in shown
     assert "--max-num-seqs" in shown
     assert "--no-allow-unauthenticated" not in shown
+
+
+def test_help_comes_before_anything_heavy() -> None:
+    program = """
+import sys
+from pagoda.cli.main import main
+sys.argv = ["pagoda", "serve", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "fastapi", "uvicorn", "starlette", "prometheus_client"}))
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "[]"
 
 
 def test_without_options_everything_has_its_default() -> None:

@@ -23,6 +23,9 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def abort(self) -> None:
+        self.closed = True
+
     def is_closing(self) -> bool:
         return self.closed
 
@@ -41,14 +44,19 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def connected() -> tuple[Protocol, Transport]:
+    protocol = Protocol(uvicorn.Config(app, log_config=None), ServerState(), {}, asyncio.get_running_loop())
+    transport = Transport()
+    protocol.connection_made(transport)
+    return protocol, transport
+
+
 def closed_after(*pieces: bytes, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a connection that brings these pieces is closed as soon as its time for a head is up."""
     monkeypatch.setattr(module, "HEAD_SECONDS", 0.0)
 
     async def connect() -> bool:
-        protocol = Protocol(uvicorn.Config(app, log_config=None), ServerState(), {}, asyncio.get_running_loop())
-        transport = Transport()
-        protocol.connection_made(transport)
+        protocol, transport = connected()
         for piece in pieces:
             protocol.data_received(piece)
             await asyncio.sleep(0)  # what is sent whole is answered
@@ -80,3 +88,21 @@ def test_a_request_under_way_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
     assert not closed_after(
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1", monkeypatch=monkeypatch
     )
+
+
+@pytest.mark.parametrize("reads_on", [False, True])
+def test_a_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch, reads_on: bool) -> None:
+    monkeypatch.setattr(module, "STALLED_SECONDS", 0.0)
+
+    async def stall() -> bool:
+        protocol, transport = connected()
+        protocol.pause_writing()
+        if reads_on:
+            protocol.resume_writing()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        closed = transport.closed
+        protocol.connection_lost(None)
+        return closed
+
+    assert asyncio.run(stall()) is not reads_on

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: uvicorn's, which waits for half a request for ever and answers other bytes with plain text."""
+"""HTTP/1.1 on one connection: uvicorn's, which waits for ever, and answers what is no HTTP with plain text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from pagoda.server.errors import HttpError, error_body
 
 # How long a client may take for the head of a request, from connecting or from the head's first byte.
 HEAD_SECONDS = 20.0
+# How long a client may read nothing of what waits for it. It would hold its answer in memory, and put off the server's end.
+STALLED_SECONDS = 120.0
 
 
 class Protocol(H11Protocol):
     """Refuses, in OpenAI's form, what h11 refuses: broken request lines, headers and chunks, too many headers, no Host."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -30,8 +33,17 @@ class Protocol(H11Protocol):
         elif self._head_timer is None and self.conn.trailing_data[0]:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(STALLED_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._forget_stall()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
+        self._forget_stall()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -55,3 +67,8 @@ class Protocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _forget_stall(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
