@@ -6,13 +6,21 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 Result = TypeVar("Result")
 
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
+
+
+class NoResponse(Response):
+    """What is sent to a client that has left."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pass
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

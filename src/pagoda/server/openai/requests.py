@@ -11,7 +11,7 @@ from pagoda.engine.admission import Prompt
 from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import MAX_LOGPROBS, SamplingParams
 from pagoda.server.generation import Call, renaming
-from pagoda.server.openai.fields import accepted
+from pagoda.server.openai.fields import Fields, accepted
 from pagoda.server.openai.tables import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -50,7 +50,7 @@ class Shape:
 
 def completion_request(body: Mapping[str, Any], size: int, max_prompts: int) -> tuple[Call, Shape]:
     """A body of /v1/completions that has `size` bytes."""
-    given = accepted(body, COMPLETION_FIELDS)
+    given = _accepted(body, COMPLETION_FIELDS)
     prompts, several = _prompts(given.get("prompt"), max_prompts)
     echo = checks.boolean("echo", given.get("echo", False))
     logprobs = _optional_count("logprobs", given)
@@ -77,7 +77,7 @@ def completion_request(body: Mapping[str, Any], size: int, max_prompts: int) -> 
 
 def chat_request(body: Mapping[str, Any], size: int) -> tuple[Call, Shape]:
     """A body of /v1/chat/completions that has `size` bytes."""
-    given = accepted(body, CHAT_FIELDS)
+    given = _accepted(body, CHAT_FIELDS)
     messages = checked_messages(given.get("messages"))
     logprobs = checks.boolean("logprobs", given.get("logprobs", False))
     top_logprobs = _optional_count("top_logprobs", given)
@@ -104,6 +104,12 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
     return [_message(f"messages[{index}]", message) for index, message in enumerate(messages)]
 
 
+def _accepted(body: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    given = accepted(body, fields)
+    checks.text("model", given.get("model", ""))
+    return given
+
+
 def _message(field: str, message: object) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise InvalidValueError(field, message, "an object with role and content")
@@ -128,14 +134,16 @@ def _prompts(prompt: object, max_prompts: int) -> tuple[Sequence[Prompt], bool]:
     if isinstance(prompt, str):
         return [prompt], False
     if not isinstance(prompt, list) or not prompt:
-        raise InvalidValueError("prompt", prompt, "text, token ids, or a list of those, and not empty")
+        raise InvalidValueError("prompt", prompt, "text, at least one token id, or a list of at least one of those")
     if not isinstance(prompt[0], (str, list)):
         return [_token_ids("prompt", prompt)], False
     if len(prompt) > max_prompts:
         raise InvalidValueError("prompt", prompt, f"at most {max_prompts:,} prompts (max_prompts)")
+    kind = type(prompt[0])
     for index, one in enumerate(prompt):
-        if not isinstance(one, (str, list)):
-            raise InvalidValueError(f"prompt[{index}]", one, "text or a list of token ids")
+        if type(one) is not kind:
+            limit = "text, as prompt[0] is" if kind is str else "a list of token ids, as prompt[0] is"
+            raise InvalidValueError(f"prompt[{index}]", one, limit)
         if isinstance(one, list):
             _token_ids(f"prompt[{index}]", one)
     return prompt, True

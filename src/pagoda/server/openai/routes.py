@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from pagoda.engine.outputs import RequestOutput
-from pagoda.server.connection import ClientLeftError, while_connected
+from pagoda.server.connection import ClientLeftError, NoResponse, while_connected
 from pagoda.server.generation import Generation, Generations
 from pagoda.server.json_body import JsonRoute
 from pagoda.server.openai.chat_answers import ChatChunks, chat_body
@@ -19,7 +19,6 @@ from pagoda.server.openai.schemas import ChatAnswer, Completion, ErrorBody
 from pagoda.server.service import Service
 from pagoda.server.sse import EventStream, json_bytes
 
-CLIENT_LEFT = 499  # nginx's number; nobody reads it but logs
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": description}
     for status, description in {
@@ -56,7 +55,7 @@ def router(service: Service) -> APIRouter:
             return EventStream(generation, CompletionChunks(name, tokenizer, shape, generation))
         outputs = await _outputs(request, generation)
         if outputs is None:
-            return Response(status_code=CLIENT_LEFT)
+            return NoResponse()
         return json_response(completion_body(name, tokenizer, shape, generation, outputs))
 
     @routes.post(
@@ -76,7 +75,7 @@ def router(service: Service) -> APIRouter:
             return EventStream(generation, ChatChunks(name, shape, generation))
         outputs = await _outputs(request, generation)
         if outputs is None:
-            return Response(status_code=CLIENT_LEFT)
+            return NoResponse()
         return json_response(chat_body(name, shape, generation, outputs[0]))
 
     return routes

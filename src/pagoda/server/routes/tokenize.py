@@ -62,7 +62,7 @@ def router(service: Service) -> APIRouter:
 
     async def _given(request: Request, fields: Any) -> dict[str, Any]:
         given = accepted(await request.json(), fields)
-        service.check_model(given.get("model"))
+        service.check_model(checks.text("model", given["model"]) if "model" in given else None)
         return given
 
     def _token_ids(given: dict[str, Any]) -> list[int]:
