@@ -51,6 +51,8 @@ class FakeHub:
     status: answers everything with this HTTP status, where set.
     range_status: what a request for a range is answered with: 206; 200, the whole file; or an error.
     shift, shorten: a bounded range is answered with one that begins so many bytes later, or ends so many earlier.
+    torn: the answers to bounded ranges break off half-way.
+    redirected: content is served from another address of this server, to which the first one points.
     """
 
     def __init__(self, repositories: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -60,6 +62,7 @@ class FakeHub:
         self.status: int | None = None
         self.range_status = 206
         self.shift = self.shorten = 0
+        self.torn = self.redirected = False
         self.asked: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -90,7 +93,9 @@ class FakeHub:
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
         """(status, headers, body)"""
-        parts = unquote(path).strip("/").split("/")
+        if self.redirected and "/resolve/" in path and not path.startswith("/elsewhere/"):
+            return 302, {"Location": f"{self.url}/elsewhere{path}"}, b""
+        parts = unquote(path.removeprefix("/elsewhere")).strip("/").split("/")
         is_api = parts[:2] == ["api", "models"]
         name, rest = ("/".join(parts[2:4]), parts[4:]) if is_api else ("/".join(parts[:2]), parts[2:])
         fault = self._fault(name, rest)
@@ -145,7 +150,8 @@ class FakeHub:
                     self.send_header(name, value)
                 self.end_headers()
                 self.close_connection = True
-                if with_body and file in hub.broken and not _BOUNDED.fullmatch(wanted):
+                is_piece = _BOUNDED.fullmatch(wanted) is not None
+                if with_body and (hub.torn if is_piece else file in hub.broken):
                     hub.broken.discard(file)
                     body = body[: len(body) // 2]
                 with suppress(ConnectionError):  # the client may have seen enough

@@ -203,6 +203,13 @@ def test_a_hub_without_ranges_is_interrupted(fake: FakeHub) -> None:
     assert fake.downloaded == []
 
 
+def test_redirections_are_followed(fake: FakeHub) -> None:
+    fake.redirected = True
+    assert refused("org/huge-gguf").seen[0]["num_hidden_layers"] == 80
+    assert any(line.startswith("GET /elsewhere/") for line in fake.asked)
+    assert fake.downloaded == []
+
+
 def no_ranges(status: int) -> Callable[[FakeHub, pytest.MonkeyPatch], None]:
     return lambda fake, patch: setattr(fake, "range_status", status)
 
@@ -216,8 +223,9 @@ def no_ranges(status: int) -> Callable[[FakeHub, pytest.MonkeyPatch], None]:
         lambda fake, patch: patch.setattr(hub_header, "MAX_HEADER_BYTES", 300),
         lambda fake, patch: setattr(fake, "shift", 1),
         lambda fake, patch: setattr(fake, "shorten", 1),
+        lambda fake, patch: setattr(fake, "torn", True),
     ],
-    ids=["forbidden", "not satisfiable", "failure", "long header", "another range", "short range"],
+    ids=["forbidden", "not satisfiable", "failure", "long header", "another range", "short range", "torn range"],
 )
 def test_where_the_header_cannot_be_had_the_file_is_judged(
     fake: FakeHub, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[FakeHub, pytest.MonkeyPatch], None]
