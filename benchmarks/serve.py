@@ -28,15 +28,15 @@ from serving.processes import Alone, Run, Server, Setting, alone, server
 
 from pagoda.version import __version__
 
-WARM_UP = Shape(requests=2, concurrency=2, prompt_tokens=(32, 64), output_tokens=(4, 8))
-
 
 def measure(server: Server, engine: Alone | None, shape: Shape, seed: int, repeat: int) -> dict[str, Any]:
     """Both sides in turn, so that what else happens on the machine meets both."""
     served: list[Run] = []
     unserved: list[Run] = []
-    for index in range(-1, repeat):  # the first, small one is to warm up and does not count
-        this = WARM_UP if index < 0 else shape
+    # The shortest that the shape has; they do not count.
+    warm_up = Shape(2, 2, (shape.prompt_tokens[0],) * 2, (shape.output_tokens[0],) * 2)
+    for index in range(-1, repeat):
+        this = warm_up if index < 0 else shape
         served.append(server.run(this, seed + index))
         if engine is not None:
             unserved.append(engine.run(this, seed + index))

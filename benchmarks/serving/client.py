@@ -118,7 +118,7 @@ def _payloads(received: list[tuple[float, bytes]]) -> Iterator[tuple[float, byte
             if not found:
                 continue
             if not head.startswith(b"HTTP/1.1 200 "):
-                raise RuntimeError(f"the server answered {head[:100]!r} {rest[:300]!r}")
+                raise RuntimeError(f"the server answered {b''.join(piece for _, piece in received)[:600]!r}")
             buffer, in_body = rest, True
         while b"\r\n" in buffer:
             size, _, rest = buffer.partition(b"\r\n")

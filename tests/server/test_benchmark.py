@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.process import RunningServer
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
