@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Pagoda
 
 GREEDY = ("--temperature", "0", "--max-tokens", "6", "--ignore-eos")
@@ -99,3 +101,15 @@ def test_bench_offline_reports_what_it_promises(pagoda: Pagoda, tiny_model: Path
     assert report["fraction_of_bandwidth"] is None
     assert report["fraction_of_peak_compute"] is None
     assert (report["batch"], report["prompt_tokens"], report["output_tokens"], report["repeat"]) == (2, 20, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(("--max-tokens", "300"), "--max-tokens: got 300"), (("--logit-bias", '{"999": 1}'), "--logit-bias: got 999")],
+)
+def test_what_the_engine_refuses_is_named_as_the_option(
+    pagoda: Pagoda, tiny_model: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    refused = pagoda("generate", tiny_model, "--prompt", "a", *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"pagoda: {named}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,8 @@ import typer
 from pagoda.cli.console import interactive, note, print_json, write
 from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
+from pagoda.cli.refusals import worded
+from pagoda.cli.streams import read_stdin, stdin_lines
 from pagoda.config import EngineConfig
 from pagoda.errors import EngineClosedError, PagodaError
 from pagoda.sampling_params import SamplingParams
@@ -56,7 +57,7 @@ def chat(
     with load(config) as llm:
         conversation = Conversation(llm, system, sampling)
         if prompt is not None:
-            _answer_once(conversation, sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt, json_)
+            _answer_once(conversation, read_stdin().removesuffix("\n") if prompt == "-" else prompt, json_)
         elif interactive():
             note(f"{config.model} is ready. {HELP}")
             _talk(conversation)
@@ -98,13 +99,13 @@ def _talk(conversation: Conversation) -> None:
             except EngineClosedError:
                 raise
             except PagodaError as error:
-                note(f"[{error}]")
+                note(f"[{worded(error)}]")
 
 
 def _answer_lines(conversation: Conversation) -> None:
     """Answers each line of stdin. What one line does wrong ends that line, and is told by the exit code at the end."""
     num_failed = 0
-    for line in sys.stdin:
+    for line in stdin_lines():
         text = line.strip()
         if text == "/quit":
             break
@@ -115,7 +116,7 @@ def _answer_lines(conversation: Conversation) -> None:
         except EngineClosedError:
             raise
         except PagodaError as error:
-            note(f"pagoda: {error}")
+            note(f"pagoda: {worded(error)}")
             num_failed += 1
     if num_failed:
         raise typer.Exit(PARTLY_FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from pagoda.cli.console import note, print_json, write
 from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
+from pagoda.cli.streams import read_stdin
 from pagoda.config import EngineConfig
 from pagoda.errors import PagodaError
 from pagoda.progress import TerminalProgress
@@ -52,7 +52,7 @@ def generate(
     if input_ is None and prompt is not None:
         if output is not None or overwrite:
             raise PagodaError("--output and --overwrite belong to --input; a single prompt's text goes to stdout")
-        _complete(config, sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt, chat, json_, sampling)
+        _complete(config, read_stdin().removesuffix("\n") if prompt == "-" else prompt, chat, json_, sampling)
     elif input_ is not None and prompt is None:
         if output is None:
             raise PagodaError("--input needs --output, the file that the results go to")

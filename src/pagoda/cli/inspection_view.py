@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pagoda.cli.streams import put
 from pagoda.planning.ledger import binary_size, decimal_size
 
 # What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
@@ -18,16 +19,19 @@ def show(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     if console.width < LEAST_WIDTH and not console.is_terminal:
         console = Console(highlight=False, width=LEAST_WIDTH)
-    console.print(_facts(report))
     memory = report["memory"]
     sequences = "1 sequence" if memory["batch"] == 1 else f"{memory['batch']:,} sequences"
     computed = f"{sequences} of {memory['context']:,} tokens, {memory['dtype']}"
-    console.print(_flow(f"One decode step: the last token of {computed}", report["decode_step"]))
-    console.print(_flow(f"Prefill: all tokens of {computed}", report["prefill"]))
-    console.print(
-        "FLOPs count matrix products and attention. Bytes are the least that must move: each weight once a step, "
-        "K and V of each sequence once; activations as the ops pass them on."
-    )
+    # Printed by this process itself, since rich ends a process whose output nobody reads.
+    with console.capture() as shown:
+        console.print(_facts(report))
+        console.print(_flow(f"One decode step: the last token of {computed}", report["decode_step"]))
+        console.print(_flow(f"Prefill: all tokens of {computed}", report["prefill"]))
+        console.print(
+            "FLOPs count matrix products and attention. Bytes are the least that must move: each weight once a step, "
+            "K and V of each sequence once; activations as the ops pass them on."
+        )
+    put(shown.get())
 
 
 def _facts(report: dict[str, Any]) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,9 @@ from pagoda.cli.chat import chat
 from pagoda.cli.console import note
 from pagoda.cli.generate import generate
 from pagoda.cli.inspect import inspect
+from pagoda.cli.refusals import worded
 from pagoda.cli.serve import serve
+from pagoda.cli.streams import flush_stdout, give_up, prepare_streams
 from pagoda.errors import PagodaError
 from pagoda.version import __version__
 
@@ -23,24 +26,37 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 NOBODY_READS = 141  # 128 + SIGPIPE
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong inside becomes one sentence on stderr and an exit code."""
+    try:
+        try:
+            yield
+        finally:
+            flush_stdout()
+    except PagodaError as error:
+        note(f"pagoda: {worded(error)}")
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt as interrupt:
+        note(f"pagoda: {interrupt}" if str(interrupt) else "pagoda: interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        raise typer.Exit(NOBODY_READS) from None
+    except OSError as error:
+        note(f"pagoda: {error.filename or 'reading or writing failed'}: {error.strerror or error}")
+        raise typer.Exit(BAD_INPUT) from None
+
+
 class _Commands(TyperGroup):
-    """All commands; what they refuse becomes one sentence on stderr and exit code 2."""
+    """All commands. Both halves of a call are watched: `--help` and `--version` are printed while options are read."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        with _told():
+            return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except PagodaError as error:
-            note(f"pagoda: {error}")
-            raise typer.Exit(BAD_INPUT) from None
-        except KeyboardInterrupt as interrupt:
-            note(f"pagoda: {interrupt}" if str(interrupt) else "pagoda: interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            # What is still buffered has no reader either: the flush at exit must not complain again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(NOBODY_READS) from None
+        with _told():
+            return super().invoke(ctx)
 
 
 # Plain help and errors: importing rich would cost every `pagoda --help` a tenth of a second.
@@ -73,8 +89,9 @@ app.add_typer(bench, name="bench")
 
 def main() -> None:
     """The entry point. Exit codes: 0 done, 1 partly failed, 2 refused, 130 interrupted, 141 nobody reads the output."""
-    # A terminal that cannot show a character must not end the work.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    app(prog_name="pagoda")
+    prepare_streams()
+    try:
+        app(prog_name="pagoda")
+    except OSError:  # not even the sentence about a mistyped option can be written
+        give_up(sys.stderr)
+        raise SystemExit(BAD_INPUT) from None
