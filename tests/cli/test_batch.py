@@ -1,4 +1,6 @@
 import json
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ PARAMS = SamplingParams(max_tokens=5)
 def run(
     llm: FakeLLM, source: Path, target: Path, overwrite: bool = False, params: SamplingParams = PARAMS
 ) -> BatchOutput:
-    made_from = fingerprint(summarize(source, silent), llm.config, params)
-    with BatchOutput(target, made_from, overwrite) as output:
+    summary = summarize(source, silent)
+    made_from = fingerprint(summary, llm.config, params)
+    with BatchOutput(target, made_from, overwrite, summary.num_lines) as output:
         run_batch(llm, source, params, output, num_lines=0, bars=silent)  # type: ignore[arg-type]
     return output
 
@@ -135,9 +138,17 @@ def test_damage_within_the_output_is_named(tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "in", [{"prompt": "a"}, {"prompt": "b"}]), tmp_path / "out"
     run(FakeLLM(), source, target)
     first, second = target.read_text().splitlines()
-    for damaged in (f"{first[:-3]}\n{second}\n", f"{first}\n{first}\n", '{"line": 0}\n', '{"line": "1"}\n', "[]\n"):
+    foreign = (
+        '{"line": 0}\n',
+        '{"line": "1"}\n',
+        '{"line": true}\n',
+        '{"line": 3}\n',
+        f'{{"line": {10**13}}}\n',
+        "[]\n",
+    )
+    for damaged in (f"{first[:-3]}\n{second}\n", f"{first}\n{first}\n", *foreign):
         target.write_text(damaged)
-        with pytest.raises(PagodaError, match="is not a result"):
+        with pytest.raises(PagodaError, match=r"out: line \d is not a result of this input"):
             run(FakeLLM(), source, target)
 
 
@@ -150,13 +161,54 @@ def test_a_dead_engine_leaves_its_lines_for_later(tmp_path: Path) -> None:
 
 
 def test_two_runs_on_one_output_are_refused(tmp_path: Path) -> None:
-    with BatchOutput(tmp_path / "out", {}, False), pytest.raises(PagodaError, match="another run"):
-        BatchOutput(tmp_path / "out", {}, False)
+    with BatchOutput(tmp_path / "out", {}, False, 1), pytest.raises(PagodaError, match="another run"):
+        BatchOutput(tmp_path / "out", {}, False, 1)
 
 
 def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PagodaError, match="--output"):
-        BatchOutput(tmp_path / "no" / "out", {}, False)
+        BatchOutput(tmp_path / "no" / "out", {}, False, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_description_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    meta = tmp_path / "out.meta.json"
+    meta.mkdir()
+    with pytest.raises(PagodaError, match=r"--output: .*out\.meta\.json.* cannot be written: Is a directory"):
+        BatchOutput(tmp_path / "out", {}, False, 1)
+    assert list(tmp_path.iterdir()) == [meta]
+
+
+def test_an_error_before_the_first_result_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(PagodaError, match="no such model"), BatchOutput(tmp_path / "out", {}, False, 1):
+        raise PagodaError("no such model")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").touch()
+    with pytest.raises(PagodaError, match="no such model"), BatchOutput(tmp_path / "out", {}, False, 1):
+        raise PagodaError("no such model")
+    assert (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/null", "/dev/full", "."])
+def test_an_output_that_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, target: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PagodaError, match=r"--output: .* is not an ordinary file"):
+        BatchOutput(tmp_path / target, {}, False, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_full_disk_is_named_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "in", [{"prompt": f"prompt {i}"} for i in range(50)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(PagodaError, match=r"--output: .*out cannot be written: File too large"):
+            run(FakeLLM(), lines, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "out").stat().st_size == 4096
+    run(FakeLLM(), lines, tmp_path / "out")
+    assert sorted(read(tmp_path / "out")) == list(range(1, 51))
 
 
 def test_a_fingerprint_survives_json(tmp_path: Path) -> None:

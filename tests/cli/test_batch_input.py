@@ -1,4 +1,5 @@
 import json
+import os
 import random
 from pathlib import Path
 
@@ -121,3 +122,9 @@ def test_a_missing_input_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(PagodaError, match="--input"):
             summarize(path, silent)
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PagodaError, match=r"--input: .*pipe is not an ordinary file"):
+        summarize(tmp_path / "pipe", silent)

@@ -55,7 +55,7 @@ def test_bad_lines_of_a_batch_file_fail_alone(llm: LLM, tmp_path: Path) -> None:
     lines = [line for bad in BAD for line in (GOOD, bad)]
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with BatchOutput(tmp_path / "out.jsonl", {}, overwrite=False) as output:
+    with BatchOutput(tmp_path / "out.jsonl", {}, overwrite=False, num_lines=len(lines)) as output:
         run_batch(llm, source, GREEDY, output, num_lines=len(lines), bars=silent)
     results = {entry["line"]: entry for entry in map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())}
     assert [number for number, entry in sorted(results.items()) if "error" in entry] == list(

@@ -95,13 +95,12 @@ def parse_line(number: int, raw: bytes, defaults: SamplingParams) -> BatchLine:
 
 def _open(path: Path) -> BinaryIO:
     try:
-        file = path.open("rb")
+        # Looked at before it is opened: opening a pipe waits for a writer.
+        if stat.S_ISREG(path.stat().st_mode):
+            return path.open("rb")
     except OSError as error:
         raise PagodaError(f"--input: {path} cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise PagodaError(f"--input: {path} is not an ordinary file, so a stopped batch could not be resumed from it")
-    return file
+    raise PagodaError(f"--input: {path} is not an ordinary file, so a stopped batch could not be resumed from it")
 
 
 def _fields(raw: bytes) -> dict[str, Any]:

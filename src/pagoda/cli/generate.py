@@ -99,7 +99,8 @@ def _batch(
         summary = summarize(source, bars)
 
     # One display at a time: loading the model shows bars of its own.
-    with BatchOutput(target, fingerprint(summary, config, sampling), overwrite) as output:
+    made_from = fingerprint(summary, config, sampling)
+    with BatchOutput(target, made_from, overwrite, summary.num_lines) as output:
         if output.num_done:
             note(f"{target} has {output.num_done:,} lines already; going on from there")
         try:
