@@ -33,13 +33,14 @@ def measure(server: Server, engine: Alone | None, shape: Shape, seed: int, repea
     """Both sides in turn, so that what else happens on the machine meets both."""
     served: list[Run] = []
     unserved: list[Run] = []
+    words = server.vocabulary()
     # The shortest that the shape has; they do not count.
     warm_up = Shape(2, 2, (shape.prompt_tokens[0],) * 2, (shape.output_tokens[0],) * 2)
     for index in range(-1, repeat):
         this = warm_up if index < 0 else shape
-        served.append(server.run(this, seed + index))
+        served.append(server.run(this, seed + index, words))
         if engine is not None:
-            unserved.append(engine.run(this, seed + index))
+            unserved.append(engine.run(this, seed + index, words))
     report: dict[str, Any] = {"server": _report(served[1:])}
     if unserved:
         report["in_process"] = _report(unserved[1:])

@@ -1,6 +1,6 @@
 """The same load on the engine without a server, in a process of its own: one JSON line a load, as asked for on stdin.
 
-python in_process.py MODEL ENGINE_CONFIG_JSON; then lines [seed, requests, concurrency, [from, to], [from, to]].
+python in_process.py MODEL ENGINE_CONFIG_JSON; then lines {shape, seed, vocabulary}.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def main() -> None:
     try:
         print(json.dumps({"ready": True}), flush=True)
         for line in sys.stdin:
-            seed, count, concurrency, prompt, output = json.loads(line)
-            shape = Shape(count, concurrency, tuple(prompt), tuple(output))
-            planned = requests(shape, seed)
+            asked = json.loads(line)
+            shape = Shape(**asked["shape"])
+            planned = requests(shape, asked["seed"], asked["vocabulary"])
             before = cpu_seconds(os.getpid())
             with Watch("In process", shape.expected_output_tokens) as on_data:
-                timelines = asyncio.run(run(llm, planned, concurrency, on_data))
+                timelines = asyncio.run(run(llm, planned, shape.concurrency, on_data))
             cpu = cpu_seconds(os.getpid()) - before
             print(json.dumps({"timelines": [asdict(line) for line in timelines], "cpu": asdict(cpu)}), flush=True)
     finally:

@@ -10,7 +10,15 @@ from itertools import pairwise
 
 from pagoda.telemetry.summary import percentile
 
-VOCABULARY = range(256)  # token ids that every model has
+# Prompts are made of the tokens of this text, in random order, so that models go on in words too: after random bytes they
+# write bytes that are no characters, and many of their tokens show nothing.
+WORDS = (
+    "a day may come when the river behind our house is wide and slow, and boats with red sails go down to the sea. "
+    "They carry bread, salt, wool and letters for people who live far away; some return before winter, others never do. "
+    "My mother used to count them from her window while the kettle sang, and she told us where each of them was going. "
+    "What did I learn there? That every town has its own bell, that good questions last longer than answers, and that "
+    "nobody knows how deep the water is until the summer when it falls and old stones look out of it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +52,12 @@ class Timeline:
     ended: float
 
 
-def requests(shape: Shape, seed: int) -> list[Request]:
+def requests(shape: Shape, seed: int, vocabulary: Sequence[int]) -> list[Request]:
     """The same for the same seed; no two prompts begin alike, so nothing kept from one helps another."""
     numbers = random.Random(seed)
     return [
         Request(
-            numbers.choices(VOCABULARY, k=numbers.randint(*shape.prompt_tokens)), numbers.randint(*shape.output_tokens)
+            numbers.choices(vocabulary, k=numbers.randint(*shape.prompt_tokens)), numbers.randint(*shape.output_tokens)
         )
         for _ in range(shape.requests)
     ]

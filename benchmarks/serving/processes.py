@@ -8,15 +8,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from serving import client
 from serving.cpu import CpuSeconds, cpu_seconds
-from serving.load import Shape, Timeline, requests
+from serving.load import WORDS, Shape, Timeline, requests
 from serving.watch import Watch
 
 BENCHMARKS = Path(__file__).parents[1]
@@ -40,12 +40,15 @@ class Server:
     pid: int | None
 
     def model(self) -> str:
-        with urllib.request.urlopen(f"{self.url}/v1/models", timeout=60) as answer:
-            name: str = json.load(answer)["data"][0]["id"]
-            return name
+        name: str = _json(f"{self.url}/v1/models")["data"][0]["id"]
+        return name
 
-    def run(self, shape: Shape, seed: int) -> Run:
-        planned, model = requests(shape, seed), self.model()
+    def vocabulary(self) -> list[int]:
+        """Token ids of ordinary words."""
+        return sorted(set(_json(f"{self.url}/tokenize", {"prompt": WORDS, "add_special_tokens": False})["tokens"]))
+
+    def run(self, shape: Shape, seed: int, vocabulary: Sequence[int]) -> Run:
+        planned, model = requests(shape, seed, vocabulary), self.model()
         cpu, own = cpu_seconds(self.pid) if self.pid else None, time.process_time()
         with Watch("Served", shape.expected_output_tokens) as on_data:
             timelines = asyncio.run(client.run(self.url, model, planned, shape.concurrency, on_data))
@@ -60,9 +63,8 @@ class Alone:
     asked: IO[str]
     answers: IO[str]
 
-    def run(self, shape: Shape, seed: int) -> Run:
-        fields = [seed, shape.requests, shape.concurrency, shape.prompt_tokens, shape.output_tokens]
-        self.asked.write(json.dumps(fields) + "\n")
+    def run(self, shape: Shape, seed: int, vocabulary: Sequence[int]) -> Run:
+        self.asked.write(json.dumps({"shape": asdict(shape), "seed": seed, "vocabulary": vocabulary}) + "\n")
         self.asked.flush()
         answer = _line(self.answers)
         return Run([Timeline(**line) for line in answer["timelines"]], CpuSeconds(**answer["cpu"]), 0.0)
@@ -94,6 +96,13 @@ def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
+
+
+def _json(url: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return json.load(answer)
 
 
 def _of(pipe: IO[str] | None) -> IO[str]:
