@@ -44,15 +44,20 @@ class FakeLLM:
         self.plan = SimpleNamespace(max_model_len=context)
         self.tokenizer = SimpleNamespace(encode=list)
         self.prompts: list[Any] = []
+        self.priorities: list[int] = []
         self.most_in_flight = 0
         self._context, self._broken = context, broken or {}
         self._handles: list[FakeHandle] = []
 
-    def submit(self, prompt: Any, sampling: SamplingParams | None = None) -> FakeHandle:
+    def chat_token_ids(self, messages: list[Any]) -> list[int]:
+        return [ord(character) for part in _parts(messages) for character in part]
+
+    def submit(self, prompt: Any, sampling: SamplingParams | None = None, *, priority: int = 0) -> FakeHandle:
         text = prompt if isinstance(prompt, str) else "".join(str(part) for part in _parts(prompt))
         if len(text) > self._context:
             raise InvalidValueError("prompt", text, f"at most {self._context} tokens long")
         self.prompts.append(prompt)
+        self.priorities.append(priority)
         params = sampling or SamplingParams()
         choices = [CompletionOutput(i, text[::-1], [ord(c) for c in text[::-1]], None, "stop") for i in range(params.n)]
         output = RequestOutput("fake", text, list(range(len(text))), params, choices, error=self._broken.get(text))

@@ -55,6 +55,13 @@ def test_every_line_gets_its_result(tmp_path: Path) -> None:
     assert entry["sampling_params"]["max_tokens"] == 5
 
 
+def test_a_line_has_the_priority_it_asks_for(tmp_path: Path) -> None:
+    llm = FakeLLM(policy="priority")
+    lines = [{"prompt": "a", "priority": -3}, {"prompt": "b"}, {"prompt": "c", "priority": None}]
+    run(llm, write_lines(tmp_path / "in", lines), tmp_path / "out")
+    assert llm.priorities == [-3, 0, 0]
+
+
 def test_few_are_in_flight_however_long_the_input(tmp_path: Path) -> None:
     llm = FakeLLM(max_num_seqs=3)
     run(llm, write_lines(tmp_path / "in", [{"prompt": "x"}] * 200), tmp_path / "out")

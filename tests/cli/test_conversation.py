@@ -102,3 +102,9 @@ def test_nothing_shown_nothing_kept() -> None:
     conversation.keep("abc", "")
     conversation.ask("d")
     assert [message["content"] for message in llm.prompts[-1]] == ["d"]
+
+
+def test_instructions_must_leave_room_for_a_question_and_an_answer() -> None:
+    Conversation(FakeLLM(context=100), "s" * 98, SamplingParams())  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="--system"):
+        Conversation(FakeLLM(context=100), "s" * 99, SamplingParams())  # type: ignore[arg-type]

@@ -113,3 +113,20 @@ def test_what_the_engine_refuses_is_named_as_the_option(
     refused = pagoda("generate", tiny_model, "--prompt", "a", *arguments)
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"pagoda: {named}")
+
+
+def test_priorities_are_for_the_policy_that_has_them(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"prompt": "abc", "priority": value}) + "\n" for value in (2, 0, "")))
+    for policy, wanted in (("fcfs", ["priority", None, "priority"]), ("priority", [None, None, "priority"])):
+        target = tmp_path / policy
+        pagoda("generate", tiny_model, "--input", source, "--output", target, "--policy", policy, *GREEDY)
+        results = sorted(map(json.loads, target.read_text().splitlines()), key=lambda entry: entry["line"])
+        assert [entry.get("error", {}).get("field") for entry in results] == wanted
+
+
+def test_instructions_that_leave_no_room_are_named(pagoda: Pagoda, tiny_model: Path) -> None:
+    refused = pagoda("chat", tiny_model, "--system", "x" * 300, *GREEDY, stdin="Hi\n")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("pagoda: --system: got 'xxx")
+    assert "the context 256" in refused.stderr

@@ -88,7 +88,8 @@ class _Run:
             error: PagodaError | None = line.error
             if error is None:
                 try:
-                    self._in_flight.append(_InFlight(line, self._llm.submit(line.prompt, line.sampling)))
+                    handle = self._llm.submit(line.prompt, line.sampling, priority=line.priority)
+                    self._in_flight.append(_InFlight(line, handle))
                 except EngineClosedError:
                     raise
                 except PagodaError as refusal:

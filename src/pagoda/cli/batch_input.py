@@ -27,12 +27,14 @@ class BatchLine:
     """One line, numbered from 1. `error` says why it is refused; otherwise `prompt` and `sampling` are what it asks.
 
     prompt: text, token ids or chat messages. id: the caller's own name for the line, given back with its result.
+    priority: lower goes first, under policy "priority".
     """
 
     number: int
     id: str | int | None = None
     prompt: str | Sequence[Any] = ""
     sampling: SamplingParams | None = None
+    priority: int = 0
     error: InvalidValueError | None = None
 
 
@@ -83,12 +85,16 @@ def parse_line(number: int, raw: bytes, defaults: SamplingParams) -> BatchLine:
         fields = _fields(raw)
         id_ = _id(fields.pop("id", None))
         prompt = _prompt(fields)
+        priority = fields.pop("priority", None)
         for name, value in fields.items():
             if name not in SAMPLING_FIELDS:
-                known = ", ".join(("prompt", "messages", "id", *SAMPLING_FIELDS))
+                known = ", ".join(("prompt", "messages", "id", "priority", *SAMPLING_FIELDS))
                 raise InvalidValueError(name, value, f"left out: there is no such field (there are {known})")
         given = {name: value for name, value in fields.items() if value is not None}
-        return BatchLine(number, id_, prompt, dataclasses.replace(defaults, **given))
+        # Whether this engine has priorities, and which, it says itself.
+        return BatchLine(
+            number, id_, prompt, dataclasses.replace(defaults, **given), 0 if priority is None else priority
+        )
     except InvalidValueError as error:
         return BatchLine(number, id_, error=error)
 

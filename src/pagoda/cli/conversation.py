@@ -38,10 +38,13 @@ class Conversation:
     """What was said. `system`: instructions that stay first, whatever is dropped or reset."""
 
     def __init__(self, llm: LLM, system: str | None, sampling: SamplingParams) -> None:
+        """Raises `PagodaError` where the model takes no such instructions, or they leave no room for a question."""
         self._llm = llm
         self._sampling = sampling
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self._exchanges: list[dict[str, str]] = []
+        if system is not None:
+            self._check_system(system)
 
     @property
     def max_tokens(self) -> int | None:
@@ -84,6 +87,16 @@ class Conversation:
             {"role": "user", "content": question},
             {"role": "assistant", "content": answer},
         ]
+
+    def _check_system(self, system: str) -> None:
+        # With a question and an answer of at least a token each.
+        used = len(self._llm.chat_token_ids([*self._system, {"role": "user", "content": ""}])) + 2
+        if used > (limit := self._llm.plan.max_model_len):
+            raise InvalidValueError(
+                "--system",
+                system,
+                f"shorter: with a question and an answer it has at least {used:,} tokens, the context {limit:,}",
+            )
 
     def _leaves_room(self, messages: list[dict[str, str]]) -> bool:
         """Whether an answer of some length still fits. What the template adds is not counted: a refusal covers it."""
