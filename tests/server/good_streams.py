@@ -50,10 +50,12 @@ class GoodStreams:
     def _run(self, number: int) -> None:
         try:
             with self._client() as client:
-                while not self._stop.is_set():
+                while True:
                     text = self._stream(client, self._prompts[number])
                     assert text == self._expected[number], (number, text, self._expected[number])
                     self._finished[number] += 1
+                    if self._stop.is_set():
+                        return
         except BaseException as failure:
             self._failures.append(failure)
 

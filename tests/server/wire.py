@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ def connect(url: str) -> socket.socket:
 
 
 def exchange(url: str, *pieces: bytes, half: bool = False) -> Answer:
-    """Send the bytes, then read until the server closes. half: say that nothing more will come, as a client that died does."""
+    """Send the bytes, then read the answer. half: say that nothing more will come, as a client that died does."""
     with connect(url) as connection:
         with suppress(ConnectionError):  # refused before all was sent
             for piece in pieces:
@@ -50,9 +51,10 @@ def exchange(url: str, *pieces: bytes, half: bool = False) -> Answer:
 
 
 def read_answer(connection: socket.socket) -> Answer:
+    """One answer: as long as its Content-Length says, or else all there is until the server closes."""
     received = b""
     with suppress(ConnectionError):
-        while piece := connection.recv(1 << 16):
+        while not _complete(received) and (piece := connection.recv(1 << 16)):
             received += piece
     head, _, body = received.partition(b"\r\n\r\n")
     if not head:
@@ -60,6 +62,12 @@ def read_answer(connection: socket.socket) -> Answer:
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return Answer(int(first.split()[1]), headers, body)
+
+
+def _complete(received: bytes) -> bool:
+    head, end, body = received.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\ncontent-length: ([0-9]+)", head, re.IGNORECASE)
+    return bool(end) and length is not None and len(body) >= int(length[1])
 
 
 def post(
