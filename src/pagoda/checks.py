@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from numbers import Integral, Real
 
 from pagoda.errors import InvalidValueError
 
 
 def integer(field: str, value: object, minimum: int | None = None, maximum: int | None = None) -> int:
-    """An int (not a bool, nor a float that happens to be whole) from `minimum` to `maximum`, both included."""
+    """An integer, numpy's too (no bool, no float that happens to be whole), from `minimum` to `maximum`, both included."""
     limit = "an integer" + _range(minimum, maximum)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise InvalidValueError(field, value, limit)
+    value = int(value)
     if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
         raise InvalidValueError(field, value, limit)
     return value
 
 
 def number(field: str, value: object, minimum: float | None = None, maximum: float | None = None) -> float:
-    """A finite int or float from `minimum` to `maximum`, both included; NaN and infinities are refused."""
+    """A finite number from `minimum` to `maximum`, both included; NaN and infinities are refused."""
     limit = "a finite number" + _range(minimum, maximum)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidValueError(field, value, limit)
     try:
         result = float(value)

@@ -45,7 +45,7 @@ class EngineConfig:
         int | None,
         Knob(
             "Longest sequence, prompt and output, in tokens. Default: the model's own limit, or what the cache holds.",
-            1,
+            2,
         ),
     ] = None
     max_num_seqs: Annotated[int, Knob("How many sequences may run at once.", 1, 4096)] = 64

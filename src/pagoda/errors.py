@@ -19,6 +19,10 @@ class InvalidValueError(PagodaError, ValueError):
         self.field, self.value, self.limit = field, value, limit
         super().__init__(f"{field}: got {shown(value)}, must be {limit}")
 
+    def __reduce__(self) -> tuple[type[InvalidValueError], tuple[str, object, str]]:
+        # So that it survives the way back from a worker process.
+        return type(self), (self.field, self.value, self.limit)
+
 
 class UnsupportedModelError(PagodaError):
     """The model needs something this version does not have: an architecture, a RoPE scaling, a weight format."""
@@ -26,6 +30,9 @@ class UnsupportedModelError(PagodaError):
     def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
         self.what, self.name, self.known = what, name, tuple(known)
         super().__init__(f"{what} {shown(name)} is not supported; known: {', '.join(self.known)}")
+
+    def __reduce__(self) -> tuple[type[UnsupportedModelError], tuple[str, object, tuple[str, ...]]]:
+        return type(self), (self.what, self.name, self.known)
 
 
 class ModelFileError(PagodaError):
@@ -47,6 +54,9 @@ class QueueFullError(PagodaError):
         self.num_open, self.limit = num_open, limit
         super().__init__(f"{num_open:,} choices are open, the limit is {limit:,}; try again when some have finished")
 
+    def __reduce__(self) -> tuple[type[QueueFullError], tuple[int, int]]:
+        return type(self), (self.num_open, self.limit)
+
 
 class EngineClosedError(PagodaError):
     """The engine was shut down, or has failed, before the request could finish."""
@@ -63,5 +73,10 @@ def shown(value: object, limit: int = 80) -> str:
         return f"a {type(value).__name__} of {len(value):,} entries"
     if isinstance(value, (str, bytes)) and len(value) > limit:
         return f"{value[: limit // 2]!r}… ({len(value):,} long)"
-    text = repr(value)
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print very long ones
+        return f"an integer of {value.bit_length():,} bits"
+    try:
+        text = repr(value)
+    except Exception:  # a stranger's repr, or a very long integer in a list
+        text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[:limit] + "…"

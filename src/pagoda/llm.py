@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
@@ -40,7 +41,7 @@ class _Loaded:
 
     def __init__(
         self,
-        model: str = "smollm2",
+        model: str | os.PathLike[str] = "smollm2",
         *,
         progress: bool | None = None,
         on_plan: Callable[[MemoryPlan], None] = lambda plan: None,
@@ -52,7 +53,7 @@ class _Loaded:
         before any weight is read. Raises `PagodaError`.
         """
         self._progress = progress
-        self.config = make_config(model, config)
+        self.config = make_config(os.fspath(model), config)
         with TerminalProgress(progress) as bars:
             self._engine = Engine(self.config, bars, on_plan)
         self.spec = self._engine.spec
@@ -156,7 +157,7 @@ class LLM(_Loaded):
         self, messages: Messages, sampling_params: SamplingParams | None = None
     ) -> Iterator[CompletionDelta]:
         """Deltas of the next message of one conversation."""
-        handle = self.submit(messages, sampling_params)
+        handle = self.submit(_conversation(messages), sampling_params)
         yield from handle
         _raised(handle.result())
 
@@ -238,7 +239,8 @@ class AsyncLLM(_Loaded):
         self, messages: Messages, sampling_params: SamplingParams | None = None, *, priority: int = 0
     ) -> RequestOutput:
         """The next message of one conversation."""
-        return _raised(await self.submit(messages, sampling_params, priority=priority).result())
+        handle = self.submit(_conversation(messages), sampling_params, priority=priority)
+        return _raised(await handle.result())
 
     async def score(self, text: str | Sequence[int]) -> RequestOutput:
         """The text's own log-probabilities, token by token, in `prompt_logprobs`; nothing is generated."""
@@ -310,7 +312,15 @@ def _conversations(messages: Messages | Sequence[Messages]) -> Sequence[Prompt]:
         raise InvalidValueError("messages", messages, "a list of messages, or a list of such lists")
     if isinstance(messages[0], Mapping):
         return [cast("Messages", messages)]
-    return cast("Sequence[Messages]", messages)
+    return [_conversation(conversation) for conversation in cast("Sequence[Messages]", messages)]
+
+
+def _conversation(messages: Messages) -> Messages:
+    """Raises `InvalidValueError` for what is no list of messages, so that it is not taken for a prompt of another kind."""
+    listed = isinstance(messages, Sequence) and not isinstance(messages, (str, bytes))
+    if not listed or not messages or not all(isinstance(message, Mapping) for message in messages):
+        raise InvalidValueError("messages", messages, "a list of messages, each with role and content")
+    return messages
 
 
 def _params_each(params: Params, count: int) -> Sequence[SamplingParams | None]:

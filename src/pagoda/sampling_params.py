@@ -38,7 +38,7 @@ class SamplingParams:
     logit_bias          token id → number added to its logit
     seed                makes random choice repeatable; unset: drawn once when the request is admitted
     max_tokens          most tokens to generate; unset: as many as the context allows. 0 only with prompt_logprobs
-    min_tokens          end and stop tokens cannot be chosen, nor stop strings end the text, before so many tokens
+    min_tokens          end and stop tokens cannot be chosen, nor stop strings begin, before so many tokens
     stop                strings that end the text; they are not part of it
     stop_token_ids      token ids that end the text, besides the model's own end tokens
     ignore_eos          go on past the model's end tokens
@@ -118,7 +118,7 @@ class SamplingParams:
 
     def _integer(self, name: str, minimum: int, maximum: int | None) -> None:
         if not self._is_unset(name):
-            checks.integer(name, getattr(self, name), minimum, maximum)
+            self._set(name, checks.integer(name, getattr(self, name), minimum, maximum))
 
     def _is_unset(self, name: str) -> bool:
         return getattr(self, name) is None and self.__dataclass_fields__[name].default is None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from pagoda import LLM, SamplingParams
-from pagoda.errors import InvalidValueError
+from pagoda.errors import InvalidValueError, QueueFullError, UnsupportedModelError, shown
 
 GOOD = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
@@ -20,7 +22,8 @@ BAD_PARAMETERS = [
     ({"temperature": math.nan}, "temperature", "nan", "a finite number from 0.0 to 100.0"),
     ({"temperature": -0.1}, "temperature", "-0.1", "from 0.0"),
     ({"temperature": "hot"}, "temperature", "'hot'", "a finite number"),
-    ({"temperature": 10**400}, "temperature", "1000", "a finite number"),
+    ({"temperature": 10**400}, "temperature", "1,329 bits", "a finite number"),
+    ({"max_tokens": -(10**5000)}, "max_tokens", "16,610 bits", "at least 0"),
     ({"top_p": 0.0}, "top_p", "0.0", "above 0"),
     ({"top_p": math.inf}, "top_p", "inf", "from 0.0 to 1.0"),
     ({"top_k": -1}, "top_k", "-1", "from 0"),
@@ -53,6 +56,7 @@ BAD_REQUESTS = [
     ([1, -1], GOOD, "prompt[1]", "from 0 to 258"),
     ([1, 1.5], GOOD, "prompt[1]", "an integer"),
     ("lone surrogate \ud800", GOOD, "prompt", "UTF-8"),
+    (np.array([1, 999]), GOOD, "prompt", "text, a list of token ids"),
     (b"bytes", GOOD, "prompt", "text, a list of token ids"),
     (5, GOOD, "prompt", "text, a list of token ids"),
     ([1] * 300, GOOD, "prompt", "at most 255 tokens long"),
@@ -73,7 +77,7 @@ def llm(tiny_model: str) -> Iterator[LLM]:
         yield llm
 
 
-@pytest.mark.parametrize(("parameters", "field", "value", "limit"), BAD_PARAMETERS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("parameters", "field", "value", "limit"), BAD_PARAMETERS, ids=lambda value: shown(value, 40))
 def test_a_bad_parameter_names_field_value_and_limit(
     parameters: dict[str, object], field: str, value: str, limit: str
 ) -> None:
@@ -84,7 +88,7 @@ def test_a_bad_parameter_names_field_value_and_limit(
     assert limit in caught.value.limit
 
 
-@pytest.mark.parametrize(("prompt", "sampling", "field", "limit"), BAD_REQUESTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("prompt", "sampling", "field", "limit"), BAD_REQUESTS, ids=lambda value: shown(value, 40))
 def test_a_bad_request_is_refused_and_its_neighbours_go_on(
     llm: LLM, prompt: object, sampling: object, field: str, limit: str
 ) -> None:
@@ -130,3 +134,31 @@ def test_a_bad_setting_is_refused_by_name(tiny_model: str, config: dict[str, obj
     with pytest.raises(InvalidValueError) as caught:
         LLM(tiny_model, **config)
     assert caught.value.field == field
+
+
+def test_an_error_survives_the_way_through_another_process() -> None:
+    for error in (
+        InvalidValueError("n", 0, "an integer from 1"),
+        UnsupportedModelError("architecture", "x", ["llama"]),
+        QueueFullError(3, 2),
+    ):
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy)) == (type(error), str(error))
+
+
+@pytest.mark.parametrize("messages", ["hi", [], ["hi"], [[{"role": "user", "content": "x"}], "hi"], [["user", "x"]], 5])
+def test_what_is_no_conversation_is_not_taken_for_a_prompt(llm: LLM, messages: object) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        llm.chat(messages)  # type: ignore[arg-type]
+    assert caught.value.field == "messages"
+    with pytest.raises(InvalidValueError):
+        next(llm.stream_chat(messages))  # type: ignore[arg-type]
+
+
+def test_other_kinds_of_arguments_are_named(llm: LLM) -> None:
+    with pytest.raises(InvalidValueError, match="sampling_params"):
+        llm.generate("a", 5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="errors"):
+        llm.generate("a", GOOD, errors="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match=r"priority: got 5, must be 0 under policy fcfs"):
+        llm.submit("a", GOOD, priority=5)

@@ -52,11 +52,6 @@ class Request:
         return len(self.prompt_token_ids) + len(self.output_token_ids) + self.num_pending
 
     @property
-    def max_num_tokens(self) -> int:
-        """The longest this request can become, in tokens."""
-        return self.num_prompt_tokens + (self.sampling.max_tokens or 0)
-
-    @property
     def max_num_positions(self) -> int:
         """The most positions it can ever have in the cache: the last token it may generate need not be computed."""
         return len(self.prompt_token_ids) + max((self.sampling.max_tokens or 0) - 1, 0)

@@ -71,7 +71,7 @@ class Admission:
         if len(sampling.stop) > self._max_stop_strings:
             raise InvalidValueError("stop", sampling.stop, f"at most {self._max_stop_strings} strings")
         token_ids = self._prompt_token_ids(prompt)
-        room = self._room(token_ids, sampling)
+        room = self._room(prompt, token_ids, sampling)
         for field, asked in (("max_tokens", sampling.max_tokens), ("min_tokens", sampling.min_tokens)):
             if asked is not None and asked > room:
                 limit = (
@@ -115,14 +115,14 @@ class Admission:
         template = self._template or chat_template_of(self._tokenizer)
         return chat_token_ids(self._tokenizer, template, messages)
 
-    def _room(self, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
+    def _room(self, prompt: Prompt, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
         """How many tokens may follow the prompt: at least one, unless the prompt is only to be scored."""
         longest = self._max_model_len - (0 if sampling.max_tokens == 0 else 1)
         if len(token_ids) > longest:
             limit = (
                 f"at most {longest:,} tokens long (max_model_len is {self._max_model_len:,}); it has {len(token_ids):,}"
             )
-            raise InvalidValueError("prompt", token_ids, limit)
+            raise InvalidValueError("prompt", prompt, limit)
         return self._max_model_len - len(token_ids)
 
 

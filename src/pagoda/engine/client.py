@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -42,6 +43,7 @@ class EngineClient:
         self._open: dict[str, tuple[RequestAssembler, Listener]] = {}
         self._room = threading.Condition()
         self._closed: str | None = None
+        self._process_id = os.getpid()
         self._events: SimpleQueue[Sequence[TokenEvent] | BaseException | None] = SimpleQueue()
         self._output_thread = threading.Thread(target=self._deliver_all, name="pagoda-output", daemon=True)
         self._output_thread.start()
@@ -61,6 +63,8 @@ class EngineClient:
                 self._room.wait()
             if self._closed is not None:
                 raise EngineClosedError(self._closed)
+            if self._process_id != os.getpid():
+                raise EngineClosedError("the engine runs in the parent process; load the model in this one")
             if self.num_open and self.num_open + size > self.max_open:
                 raise QueueFullError(self.num_open, self.max_open)
             if request_id in self._open:

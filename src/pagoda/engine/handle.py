@@ -75,16 +75,19 @@ class AsyncHandle:
         self.request_id = request_id
         self._abort = abort
         self._loop = asyncio.get_running_loop()
+        self._num_waiting = 0
         self._deltas: asyncio.Queue[CompletionDelta | None] = asyncio.Queue()
         self._output: asyncio.Future[RequestOutput] = self._loop.create_future()
 
     async def result(self) -> RequestOutput:
         """Wait for the end."""
+        self._num_waiting += 1
         try:
             return await asyncio.shield(self._output)
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
+        finally:
+            self._num_waiting -= 1
+            if not self._num_waiting and not self._output.done():  # the last who waited was cancelled
+                self.cancel()
 
     def cancel(self) -> None:
         self._abort(self.request_id)

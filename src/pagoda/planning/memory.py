@@ -157,7 +157,7 @@ def plan_memory(
         element_bytes=element_bytes,
         weight_bytes=weight_bytes(spec, held_format(element_bytes)) if held_weight_bytes is None else held_weight_bytes,
         block_size=config.block_size,
-        max_num_seqs=config.max_num_seqs,
+        max_num_seqs=min(config.max_num_seqs, config.max_batched_tokens),  # each takes a token of a step
         max_batched_tokens=config.max_batched_tokens,
         max_model_len=config.max_model_len,
         num_kv_blocks=config.num_kv_blocks,

@@ -95,6 +95,8 @@ class TorchRunner:
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
         del self._model, self._ops, self._launched
+        if self._device.type == "cuda":  # torch keeps freed memory, which the next model's plan would not see
+            torch.cuda.empty_cache()
 
     def _prepare(self, step: SchedulerOutput) -> PreparedStep:
         for key in step.dropped:
