@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,24 @@ def test_a_special_id_that_is_none(tmp_path: Path, eos: object) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
     with pytest.raises(ModelFileError, match=r"generation_config\.json: eos_token_id: got"):
         HuggingFaceCheckpoint(tmp_path, "m")
+
+
+@pytest.mark.parametrize("eos", ["x", -1])
+def test_a_special_id_that_is_none_in_the_config(tmp_path: Path, eos: object) -> None:
+    huggingface_directory(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**TINY_CONFIG, "eos_token_id": eos}))
+    with pytest.raises(ModelFileError, match=r"/config\.json: eos_token_id: got"):
+        HuggingFaceCheckpoint(tmp_path, "m")
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_folder_or_a_pipe_in_the_place_of_a_file(tmp_path: Path, name: str) -> None:
+    for number, make in enumerate((Path.mkdir, os.mkfifo)):
+        directory = huggingface_directory(tmp_path / str(number))
+        (directory / name).unlink(missing_ok=True)
+        make(directory / name)
+        with pytest.raises(ModelFileError, match=rf"/{name}: is not an ordinary file"):
+            HuggingFaceCheckpoint(directory, "m")
 
 
 def test_the_single_file_goes_before_the_index(tmp_path: Path) -> None:

@@ -139,6 +139,10 @@ REFUSED = [
     ({"rms_norm_eps": float("nan")}, "rms_norm_eps: got nan"),
     ({"rms_norm_eps": -1e-5}, "rms_norm_eps: got -1e-05, must be above 0"),
     ({"rope_theta": 0}, "rope_theta: got 0"),
+    ({"rope_theta": 1e308}, "rope_theta: got 1e+308, must be a finite number from 1.0 to 1,000,000,000,000.0"),
+    ({"rope_theta": 1e-300}, "rope_theta: got 1e-300"),
+    ({"partial_rotary_factor": 1e308}, "partial_rotary_factor: got 1e+308"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 1e-300}}, "rope_scaling.factor: got 1e-300"),
     ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: got 'yes', must be true or false"),
     ({"rope_scaling": 8}, "rope_scaling is 8, must be an object or null"),
     ({"num_local_experts": 8}, "num_local_experts is 8, but a mixture of experts is not supported"),
@@ -162,6 +166,7 @@ def test_bad_configs_are_refused_in_one_sentence(change: dict[str, Any], words: 
         ({**CONFIGS["gemma3"], "final_logit_softcapping": 30.0}, "capped logits"),
         ({**CONFIGS["gemma3"], "layer_types": ["full_attention"]}, "must be a list of 2 names"),
         ({**CONFIGS["gemma3"], "sliding_window": None}, "sliding_window is missing"),
+        ({**CONFIGS["gemma3"], "rope_local_base_freq": 1e308}, "rope_local_base_freq: got 1e"),
     ],
 )
 def test_what_a_family_does_not_have_is_refused(config: dict[str, Any], words: str) -> None:

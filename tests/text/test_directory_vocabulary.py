@@ -131,3 +131,22 @@ def test_other_kinds_of_vocabulary_are_refused(tmp_path: Path) -> None:
     backend.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(UnsupportedModelError, match="tokenizer decoder 'WordPiece'"):
         tokenizer_from_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer_config.json", "generation_config.json", "chat_template.json", "chat_template.jinja"]
+)
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path, name: str) -> None:
+    file = write_llama_directory(tmp_path) / name
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    with pytest.raises(ModelFileError, match=f"{name} is not an ordinary file"):
+        tokenizer_from_directory(tmp_path)
+
+
+@pytest.mark.parametrize("token", ["\ud800", {"content": "\ud800"}])
+def test_a_named_token_that_is_no_text_is_named(tmp_path: Path, token: object) -> None:
+    directory = write_llama_directory(tmp_path)
+    (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": token}))
+    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json: eos_token: got '.ud800'"):
+        tokenizer_from_directory(directory)

@@ -52,10 +52,12 @@ def normalised_config(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     return config
 
 
-def normalised_generation_config(raw: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def normalised_generation_config(
+    raw: Mapping[str, Any], config: Mapping[str, Any], where: str, config_where: str
+) -> dict[str, Any]:
     """The generation configuration, its special ids taken from `config` where it lacks them, `eos_token_id` as a list.
 
-    Raises `ModelFileError`, beginning with `where`.
+    Raises `ModelFileError`, beginning with `where` or `config_where`, whichever file the fault is in.
     """
     result = dict(raw)
     for name in _SPECIAL_IDS:
@@ -67,7 +69,8 @@ def normalised_generation_config(raw: Mapping[str, Any], config: Mapping[str, An
         try:
             result["eos_token_id"] = [checks.integer("eos_token_id", item, 0) for item in ids]
         except InvalidValueError as error:
-            raise ModelFileError(f"{where}: {error}") from None
+            at_fault = config_where if raw.get("eos_token_id") is None else where
+            raise ModelFileError(f"{at_fault}: {error}") from None
     return result
 
 

@@ -13,6 +13,7 @@ from pagoda.loading.json_file import read_json_object
 from pagoda.loading.mapped_file import MappedFile
 from pagoda.loading.safetensors_header import Placed, read_safetensors_header
 
+CONFIG_NAME = "config.json"
 INDEX_NAME = "model.safetensors.index.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -26,12 +27,12 @@ class HuggingFaceCheckpoint:
         """Opens and checks all files, and reads no weight. Raises `ModelFileError` or `UnsupportedModelError`."""
         self.config: Mapping[str, Any] = read_config(directory)
         generation_path = directory / "generation_config.json"
-        generation = read_json_object(generation_path) if generation_path.is_file() else {}
+        generation = read_json_object(generation_path) if generation_path.exists() else {}
         self.name = name
         self.directory: Path | None = directory
         self.metadata: Mapping[str, Any] = {}
         self.generation_config: Mapping[str, Any] = normalised_generation_config(
-            generation, self.config, str(generation_path)
+            generation, self.config, str(generation_path), str(directory / CONFIG_NAME)
         )
         self._placed: dict[str, tuple[MappedFile, Placed]] = {}
         self._files: list[MappedFile] = []
@@ -75,8 +76,8 @@ class HuggingFaceCheckpoint:
 
 def read_config(directory: Path) -> dict[str, Any]:
     """The directory's normalised config.json. Raises `ModelFileError`."""
-    path = directory / "config.json"
-    if not path.is_file():
+    path = directory / CONFIG_NAME
+    if not path.exists():
         raise ModelFileError(f"{directory}: has no config.json")
     return normalised_config(read_json_object(path), str(path))
 

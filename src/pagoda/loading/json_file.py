@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ MAX_JSON_BYTES = 100_000_000
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object that the file holds. Raises `ModelFileError`."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(f"{path}: is not an ordinary file")
+        size = status.st_size
         if size > MAX_JSON_BYTES:
             raise ModelFileError(f"{path}: {size:,} bytes of JSON, at most {MAX_JSON_BYTES:,} are read")
         text = path.read_bytes()

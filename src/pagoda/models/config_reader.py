@@ -22,6 +22,9 @@ ROPE_SCALINGS = ("default", "linear", "llama3")
 _MOST_LAYERS = 1024
 _MOST = 1 << 24
 _LONGEST_CONTEXT = 1 << 31
+# Beyond these the angles of RoPE leave what float32 can hold.
+_LARGEST_ROPE_BASE = 1e12
+_LARGEST_ROPE_FACTOR = 1e6
 
 
 class ConfigReader:
@@ -60,6 +63,9 @@ class ConfigReader:
         if number <= 0:
             self.fail(f"{name}: got {shown(value)}, must be above 0")
         return number
+
+    def rope_base(self, name: str, default: float) -> float:
+        return self._number(name, default, 1.0, _LARGEST_ROPE_BASE)
 
     def flag(self, name: str, default: bool) -> bool:
         try:
@@ -118,11 +124,10 @@ class ConfigReader:
 
     def rope(self, head_dim: int, default_base: float = 10_000.0) -> RopeSpec:
         """Raises `UnsupportedModelError` for a RoPE scaling that is not known."""
-        share = self.positive("partial_rotary_factor", 1.0)
-        dim = round(head_dim * share)
-        if share > 1 or dim < 2 or dim % 2:
+        dim = round(head_dim * self._number("partial_rotary_factor", 1.0, 0.0, 1.0))
+        if dim < 2 or dim % 2:
             self.fail(f"RoPE over {dim} of {head_dim} elements of a head, must be an even number of at least 2 of them")
-        base = self.positive("rope_theta", default_base)
+        base = self.rope_base("rope_theta", default_base)
         scaling = self.config.get("rope_scaling") or {"rope_type": "default"}
         if not isinstance(scaling, Mapping):
             self.fail(f"rope_scaling is {shown(scaling)}, must be an object or null")
@@ -133,18 +138,18 @@ class ConfigReader:
         return RopeSpec(
             dim=dim,
             base=base,
-            linear_factor=parameters.positive("rope_scaling.factor") if kind == "linear" else 1.0,
+            linear_factor=parameters._rope_factor("rope_scaling.factor") if kind == "linear" else 1.0,
             llama3=self._llama3(parameters) if kind == "llama3" else None,
             divisors=self._divisors(dim // 2),
         )
 
     def _llama3(self, parameters: ConfigReader) -> Llama3RopeScaling:
-        low = parameters.positive("rope_scaling.low_freq_factor")
-        high = parameters.positive("rope_scaling.high_freq_factor")
+        low = parameters._rope_factor("rope_scaling.low_freq_factor")
+        high = parameters._rope_factor("rope_scaling.high_freq_factor")
         if high <= low:
             self.fail(f"rope_scaling.high_freq_factor, {high}, must be above low_freq_factor, {low}")
         original = parameters.size("rope_scaling.original_max_position_embeddings", maximum=_LONGEST_CONTEXT)
-        return Llama3RopeScaling(parameters.positive("rope_scaling.factor"), low, high, original)
+        return Llama3RopeScaling(parameters._rope_factor("rope_scaling.factor"), low, high, original)
 
     def _divisors(self, count: int) -> tuple[float, ...] | None:
         values = self.config.get("rope_divisors")
@@ -154,6 +159,15 @@ class ConfigReader:
             self.fail(f"there are {len(values):,} RoPE divisors (rope_freqs), must be {count:,}")
         try:
             return tuple(checks.number("rope_divisors", float(value), 1e-6, 1e12) for value in values)
+        except InvalidValueError as error:
+            self.fail(str(error))
+
+    def _rope_factor(self, name: str) -> float:
+        return self._number(name, None, 1 / _LARGEST_ROPE_FACTOR, _LARGEST_ROPE_FACTOR)
+
+    def _number(self, name: str, default: float | None, minimum: float, maximum: float) -> float:
+        try:
+            return checks.number(name, self._present(name, default), minimum, maximum)
         except InvalidValueError as error:
             self.fail(str(error))
 

@@ -141,7 +141,7 @@ def _local_rope(reader: ConfigReader, head_dim: int) -> RopeSpec:
     kind = local.get("rope_type", "default") if isinstance(local, Mapping) else "default"
     if kind != "default":
         raise UnsupportedModelError("RoPE scaling of local attention", kind, ("default",))
-    return RopeSpec(head_dim, reader.positive("rope_local_base_freq", 10_000.0))
+    return RopeSpec(head_dim, reader.rope_base("rope_local_base_freq", 10_000.0))
 
 
 def _layer_weights(index: int, layer: LayerSpec, hidden: int) -> list[WeightSpec]:

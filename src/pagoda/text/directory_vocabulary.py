@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pagoda.errors import ModelFileError, UnsupportedModelError, shown
+from pagoda import checks
+from pagoda.errors import InvalidValueError, ModelFileError, UnsupportedModelError, shown
 from pagoda.text.build_backend import byte_level_backend, usable
 from pagoda.text.pre_tokenizers import word_splitting
 from pagoda.text.token_pieces import SPACE_MARK, PieceCoding
@@ -34,7 +35,7 @@ def tokenizer_from_directory(path: Path) -> Tokenizer:
         raise ModelFileError(f"{path}: token id {max(pieces):,} is beyond the limit of {_MAX_TOKEN_ID:,}")
     added = backend.get_added_tokens_decoder()
     coding, strips = _coding(backend)
-    bos, eos = (_named_token(backend, config, name) for name in ("bos_token", "eos_token"))
+    bos, eos = (_named_token(path, backend, config, name) for name in ("bos_token", "eos_token"))
     special = frozenset(token_id for token_id, token in added.items() if token.special)
     with usable(str(path / "tokenizer.json")):
         prefix, suffix = _around(backend)
@@ -135,9 +136,14 @@ def _with_or_without(wanted: object, token_id: int | None, found: tuple[int, ...
     return tuple(other for other in found if other != token_id)
 
 
-def _named_token(backend: Any, config: Mapping[str, Any], name: str) -> int | None:
+def _named_token(path: Path, backend: Any, config: Mapping[str, Any], name: str) -> int | None:
     text = _token_text(config.get(name))
-    token_id: int | None = backend.token_to_id(text) if text is not None else None
+    if text is None:
+        return None
+    try:
+        token_id: int | None = backend.token_to_id(checks.text(name, text))
+    except InvalidValueError as error:
+        raise ModelFileError(f"{path / 'tokenizer_config.json'}: {error}") from None
     return token_id
 
 
@@ -160,7 +166,7 @@ def _end_token_ids(path: Path, eos: int | None, pieces: Mapping[int, str]) -> fr
 
 def _chat_template(path: Path, config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja, else chat_template.json, else tokenizer_config.json; of several named ones "default"."""
-    if (path / "chat_template.jinja").is_file():
+    if (path / "chat_template.jinja").exists():
         return _read(path / "chat_template.jinja")
     value = _json_object(path / "chat_template.json").get("chat_template", config.get("chat_template"))
     if isinstance(value, list):
@@ -171,7 +177,7 @@ def _chat_template(path: Path, config: Mapping[str, Any]) -> str | None:
 
 def _json_object(file: Path) -> dict[str, Any]:
     """The file's object; empty where there is no file."""
-    if not file.is_file():
+    if not file.exists():
         return {}
     try:
         value = json.loads(_read(file))
@@ -183,6 +189,8 @@ def _json_object(file: Path) -> dict[str, Any]:
 
 
 def _read(file: Path) -> str:
+    if not file.is_file():
+        raise ModelFileError(f"{file} is not an ordinary file")
     if (size := file.stat().st_size) > _MAX_FILE_BYTES:
         raise ModelFileError(f"{file} has {size:,} bytes, more than the limit of {_MAX_FILE_BYTES:,}")
     try:
