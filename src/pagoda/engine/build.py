@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from pagoda.config import EngineConfig
 from pagoda.core.kv_cache_manager import KVCacheManager
@@ -47,14 +48,17 @@ class Engine:
     ) -> None:
         """on_plan: called with the memory plan before any weight is read."""
         started = time.perf_counter()
-        with closing(open_checkpoint(config.model, config.revision)) as checkpoint:
-            family = family_for(checkpoint.config)
-            self.spec: ModelSpec = family.spec(checkpoint.config)
-            check_inventory(checkpoint, family, self.spec)
-            self.device = _device(config)
+        self.device = _device(config)
+
+        def accept(model_config: Mapping[str, Any]) -> None:
+            self.spec: ModelSpec = family_for(model_config).spec(model_config)
             self.plan: MemoryPlan = plan_memory(
                 self.spec, config, element_bytes=self.device.element_bytes, usable_bytes=self.device.usable_bytes
             )
+
+        # What cannot run is refused from its configuration, before its weights are downloaded.
+        with closing(open_checkpoint(config.model, config.revision, accept)) as checkpoint:
+            check_inventory(checkpoint, family_for(checkpoint.config), self.spec)
             on_plan(self.plan)
             self.tokenizer: Tokenizer = load_tokenizer(checkpoint, self.spec)
             self.admission = Admission(
