@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pagoda import LLM, SamplingParams
-from pagoda.errors import InvalidValueError
+from pagoda.errors import ModelFileError
 from tests.tiny_model import END_OF_TEXT, write_tiny_model
 
 
@@ -38,6 +38,9 @@ def test_it_can_be_turned_off(tmp_path: Path) -> None:
     assert effective(model, SamplingParams(max_tokens=2), generation_config="none").temperature == 1.0
 
 
-def test_a_bad_value_in_the_file_is_named_when_it_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="temperature"):
-        LLM(model_with(tmp_path, temperature="hot"), num_kv_blocks=16, threads=1)
+@pytest.mark.parametrize(("name", "value"), [("temperature", "hot"), ("temperature", -1), ("max_new_tokens", 0)])
+def test_a_bad_value_in_the_file_is_named_when_it_is_opened(tmp_path: Path, name: str, value: object) -> None:
+    model = model_with(tmp_path, **{name: value})
+    with pytest.raises(ModelFileError, match=rf"generation_config\.json: {name}: got .*\"none\""):
+        LLM(model, num_kv_blocks=16, threads=1)
+    assert effective(model, SamplingParams(max_tokens=2), generation_config="none").temperature == 1.0

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pagoda import checks
 from pagoda.engine.messages import Submit
-from pagoda.errors import InvalidValueError
+from pagoda.errors import InvalidValueError, ModelFileError
 from pagoda.sampling.limits import check_vocabulary
 from pagoda.sampling_params import DEFAULTS, MAX_SEED, SamplingParams
 from pagoda.text.chat_template import ChatTemplate, chat_template_of, chat_token_ids
@@ -129,12 +129,16 @@ class Admission:
 def checked_defaults(generation_config: Mapping[str, object]) -> dict[str, object]:
     """The part of a generation_config that sampling uses, checked as if a caller had given it.
 
-    Raises `InvalidValueError` naming the field, so a bad file is found when it is opened.
+    Raises `ModelFileError` naming file and field, so a bad file is found when it is opened.
     """
     used = {name: generation_config[name] for name in DEFAULTS if generation_config.get(name) is not None}
-    SamplingParams(**used)  # type: ignore[arg-type]
-    if generation_config.get("max_new_tokens") is not None:
-        used["max_new_tokens"] = checks.integer("max_new_tokens", generation_config["max_new_tokens"], 1)
+    try:
+        SamplingParams(**used)  # type: ignore[arg-type]
+        if generation_config.get("max_new_tokens") is not None:
+            used["max_new_tokens"] = checks.integer("max_new_tokens", generation_config["max_new_tokens"], 1)
+    except InvalidValueError as error:
+        remedy = 'the setting generation_config "none" leaves the file\'s values out'
+        raise ModelFileError(f"generation_config.json: {error}; {remedy}") from None
     if "do_sample" in generation_config:
         used["do_sample"] = generation_config["do_sample"]
     return used
