@@ -272,6 +272,11 @@ class AsyncLLM(_Loaded):
         """The second half of `submit`. The listener is called in the client's output thread; it must not block."""
         self._engine.client.submit(admitted, listener)
 
+    def after_turn(self, call: Callable[[], None]) -> None:
+        """From now on, call this in the output thread when listeners have been told all that a turn of the engine brought.
+        It must neither block nor raise."""
+        self._engine.client.after_turn(call)
+
     def abort(self, request_id: str) -> None:
         """End a request now; its blocks are free within a step. One that has ended is ignored."""
         self._engine.client.abort(request_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -43,6 +43,7 @@ class EngineClient:
         self._open: dict[str, tuple[RequestAssembler, Listener]] = {}
         self._room = threading.Condition()
         self._closed: str | None = None
+        self._turn_ends: list[Callable[[], None]] = []
         self._process_id = os.getpid()
         self._events: SimpleQueue[Sequence[TokenEvent] | BaseException | None] = SimpleQueue()
         self._output_thread = threading.Thread(target=self._deliver_all, name="pagoda-output", daemon=True)
@@ -102,15 +103,26 @@ class EngineClient:
         if self._output_thread is not threading.current_thread():
             self._output_thread.join()
 
+    def after_turn(self, call: Callable[[], None]) -> None:
+        """From now on, call this in the output thread when all that a turn of the engine brought has been delivered: whoever
+        hands it on to another thread need not wake that once a token. It must neither block nor raise."""
+        self._turn_ends.append(call)
+
     def _deliver_all(self) -> None:
         name_in_system()
         while (events := self._events.get()) is not None:
             if isinstance(events, BaseException):
                 self._fail_all(f"the engine failed: {type(events).__name__}: {events}")
-                continue
-            for event in events:
-                self._deliver(event)
+            else:
+                for event in events:
+                    self._deliver(event)
+            self._end_turn()
         self._fail_all("the engine was closed")
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        for call in self._turn_ends:
+            call()
 
     def _deliver(self, event: TokenEvent) -> None:
         request_id = event.key.request_id
