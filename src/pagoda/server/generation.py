@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -43,21 +43,42 @@ class Call:
 
 
 class Mailbox:
-    """Carries calls into an event loop: however many wait, it is woken once. `post` may be called from any thread."""
+    """Carries calls from other threads into the event loop, which is woken once for all that a turn of the engine brings."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn: list[Callable[[], object]] = []
         self._calls: deque[Callable[[], object]] = deque()
         self._on_its_way = False
 
+    def open(self) -> None:
+        """Deliver to the running loop from now on; there is one at a time."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._on_its_way = loop, False
+            self._calls.clear()
+
     def post(self, call: Callable[[], object]) -> None:
-        self._calls.append(call)
-        if not self._on_its_way:
-            self._on_its_way = True
-            self.loop.call_soon_threadsafe(self._deliver)
+        """In the output thread: to be done in the loop when the turn ends."""
+        self._turn.append(call)
+
+    def end_turn(self) -> None:
+        """In the output thread."""
+        turn, self._turn = self._turn, []
+        if turn:
+            self.send(turn)
+
+    def send(self, calls: Sequence[Callable[[], object]]) -> None:
+        """In any thread: to be done in the loop, in this order."""
+        self._calls.extend(calls)
+        if self._on_its_way or self._loop is None:
+            return
+        self._on_its_way = True
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        # Cleared first: whoever posts from here on either is seen below or wakes the loop again.
+        # Cleared first: whoever sends from here on either is seen below or wakes the loop again.
         self._on_its_way = False
         while self._calls:
             call = self._calls.popleft()
@@ -68,11 +89,12 @@ class Mailbox:
 
 
 class Generations:
-    """Starts the generations of one application; those of one event loop share a mailbox."""
+    """Starts the generations of one application."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._mailbox: Mailbox | None = None
+        self._mailbox = Mailbox()
+        service.llm.after_turn(self._mailbox.end_turn)
 
     async def start(self, call: Call) -> Generation:
         """Admit and start every prompt, or none: where one is refused, nothing is left running.
@@ -82,9 +104,7 @@ class Generations:
         if self._service.draining:
             message = "the server is shutting down and takes no new requests"
             raise HttpError(503, message, code="shutting_down", retry_after=DRAINING_RETRY_SECONDS)
-        loop = asyncio.get_running_loop()
-        if self._mailbox is None or self._mailbox.loop is not loop:
-            self._mailbox = Mailbox(loop)
+        self._mailbox.open()
         generation = Generation(call, self._service.llm, self._service.metrics, self._mailbox)
         try:
             if call.heavy:
@@ -119,7 +139,7 @@ class Generation:
             request = _Request(self, number, admitted, self._metrics, self._mailbox)
             self._llm.start(admitted, request)
             self._requests.append(request)
-            self._mailbox.post(request.begin)
+            self._mailbox.send([request.begin])
             if self._left:  # its client left while this thread was starting it
                 self.abort()
                 return
@@ -141,7 +161,7 @@ class Generation:
             self._news.clear()
             if self._pending and not self._failing:
                 arrived, self._pending = self._pending, []
-                yield _coalesced(arrived)
+                yield coalesced(arrived)
             elif self._failing:
                 self._pending.clear()
         self._raise()
@@ -200,21 +220,15 @@ class _Request:
         self._ended: set[int] = set()
 
     def on_delta(self, delta: CompletionDelta) -> None:
-        self._post(lambda: self._take(delta))
+        self._mailbox.post(lambda: self._take(delta))
 
     def on_finished(self, output: RequestOutput) -> None:
-        self._post(lambda: self._finish(output))
+        self._mailbox.post(lambda: self._finish(output))
 
     def begin(self) -> RequestTimer:
         if self._timer is None:
             self._timer = self._metrics.started(self._num_prompt_tokens)
         return self._timer
-
-    def _post(self, call: Callable[[], object]) -> None:
-        try:
-            self._mailbox.post(call)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            self._generation.abort()
 
     def _take(self, delta: CompletionDelta) -> None:
         timer = self.begin()
@@ -254,7 +268,7 @@ def _admit(llm: AsyncLLM, call: Call, prompt: Prompt, number: int) -> Admitted:
     return replace(admitted, submit=replace(admitted.submit, sampling=sampling))
 
 
-def _coalesced(arrived: list[tuple[int, CompletionDelta]]) -> list[tuple[int, CompletionDelta]]:
+def coalesced(arrived: list[tuple[int, CompletionDelta]]) -> list[tuple[int, CompletionDelta]]:
     """The deltas of each choice joined, in the order in which the choices first came."""
     joined: dict[tuple[int, int], list[CompletionDelta]] = {}
     for number, delta in arrived:

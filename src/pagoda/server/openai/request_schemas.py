@@ -32,5 +32,7 @@ def _with_limits(schema: dict[str, Any], config: EngineConfig) -> dict[str, Any]
     properties = schema["properties"]
     properties["n"]["anyOf"][0]["maximum"] = config.max_n
     properties["stop"]["anyOf"][0]["anyOf"][1]["maxItems"] = config.max_stop_strings
+    if config.policy != "priority":
+        properties["priority"]["anyOf"][0] = {"const": 0}
     properties["stream_options"]["anyOf"][0] |= json_schema(STREAM_OPTIONS, [])
     return schema

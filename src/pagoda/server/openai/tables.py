@@ -106,7 +106,7 @@ EXTENSIONS = (
     ),
     honoured(
         "priority",
-        "Extension. Lower goes first, under `--policy priority`.",
+        "Extension. Lower goes first; only under `--policy priority`.",
         **_integer(-MAX_PRIORITY, MAX_PRIORITY),
     ),
     honoured("return_parameters", "Extension. The answer has the effective `parameters`.", type="boolean"),
