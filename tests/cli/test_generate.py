@@ -130,3 +130,13 @@ def test_instructions_that_leave_no_room_are_named(pagoda: Pagoda, tiny_model: P
     assert refused.returncode == 2
     assert refused.stderr.startswith("pagoda: --system: got 'xxx")
     assert "the context 256" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["out", "out.meta.json"])
+def test_the_input_is_never_written_to(pagoda: Pagoda, tiny_model: Path, tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    source.write_text('{"prompt": "abc"}\n')
+    refused = pagoda("generate", tiny_model, "--input", source, "--output", tmp_path / "out", "--overwrite", *GREEDY)
+    assert refused.returncode == 2
+    assert f"{name}, which it writes, is the input itself" in refused.stderr
+    assert source.read_text() == '{"prompt": "abc"}\n'

@@ -43,6 +43,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "rich", "j
         (["generate", "--prompt", "a", "--output", "b"], "--output"),
         (["generate", "--prompt", "a", "--logprobs", "2"], "--json"),
         (["generate", "--input", "none.jsonl", "--output", "b"], "none.jsonl"),
+        (["generate", "--input", "README.md", "--output", "."], "--output: . is not an ordinary file"),
         (["generate", "--prompt", "a", "--temperature", "-1"], "--temperature"),
         (["generate", "--prompt", "a", "--top-k", "many"], "--top-k"),
         (["generate", "--prompt", "a", "--device", "abacus"], "--device"),

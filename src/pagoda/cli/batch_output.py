@@ -33,7 +33,7 @@ class BatchOutput:
     def __init__(self, path: Path, fingerprint: dict[str, Any], overwrite: bool, num_lines: int) -> None:
         self.path = path
         self.num_done = self.num_failed = 0
-        self._meta = path.with_name(path.name + ".meta.json")
+        self._meta = description_of(path)
         self._num_lines = num_lines
         # One byte an input line, as a batch may have very many.
         self._done = bytearray()
@@ -156,6 +156,11 @@ class BatchOutput:
         self._done[line] = 1
         self.num_done += 1
         self.num_failed += failed
+
+
+def description_of(output: Path) -> Path:
+    """The file beside the output that says what it was made from."""
+    return Path(f"{output}.meta.json")
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

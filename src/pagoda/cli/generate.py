@@ -88,12 +88,13 @@ def _complete(config: EngineConfig, prompt: str, chat: bool, json_: bool, sampli
 def _batch(
     config: EngineConfig, source: Path, target: Path, *, overwrite: bool, json_: bool, sampling: SamplingParams
 ) -> None:
-    if target.exists() and source.exists() and target.samefile(source):
-        raise PagodaError(f"--output: {target} is the input itself")
-
     from pagoda.cli.batch import fingerprint, run_batch
     from pagoda.cli.batch_input import summarize
-    from pagoda.cli.batch_output import BatchOutput
+    from pagoda.cli.batch_output import BatchOutput, description_of
+
+    for written in (target, description_of(target)):
+        if written.exists() and source.exists() and written.samefile(source):
+            raise PagodaError(f"--output: {written}, which it writes, is the input itself")
 
     with TerminalProgress() as bars:
         summary = summarize(source, bars)
