@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pagoda.config import EngineConfig
+from pagoda.engine.build import Engine
 from pagoda.errors import DoesNotFitError, ModelFileError, PagodaError, UnsupportedModelError
 from pagoda.loading import hub_header
 from pagoda.loading.resolve import open_checkpoint
@@ -118,6 +119,17 @@ def test_what_does_not_fit_is_refused_with_figures(fake: FakeHub, model: str) ->
 def test_an_unknown_architecture(fake: FakeHub, model: str) -> None:
     with pytest.raises(UnsupportedModelError, match="mamba"):
         open_checkpoint(model, None, can_run)
+    assert not any(name.endswith((".safetensors", ".gguf")) for name in fake.downloaded)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [("org/unknown", "mamba"), ("org/unknown-gguf", "mamba"), ("org/huge", "99999"), ("org/huge-gguf", "99999")],
+)
+def test_the_engine_refuses_before_weights_are_downloaded(fake: FakeHub, model: str, sentence: str) -> None:
+    with pytest.raises(PagodaError) as caught:
+        Engine(EngineConfig(model=model, device="cpu", threads=1, max_model_len=99_999))
+    assert sentence in str(caught.value)
     assert not any(name.endswith((".safetensors", ".gguf")) for name in fake.downloaded)
 
 
