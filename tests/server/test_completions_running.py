@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pagoda.engine.outputs import CompletionDelta
-from pagoda.server.generation import Mailbox, coalesced
+from pagoda.server.generation import coalesced
+from pagoda.server.mailbox import Mailbox
 from tests.server.app import served
 from tests.server.bodies import completions, events
 from tests.server.gate import AsgiClient, Gate

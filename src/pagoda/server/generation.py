@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -16,11 +14,11 @@ from pagoda.errors import InvalidValueError
 from pagoda.llm import AsyncLLM
 from pagoda.sampling_params import SamplingParams
 from pagoda.server.errors import HttpError
+from pagoda.server.mailbox import Mailbox
 from pagoda.server.metrics import RequestTimer, ServerMetrics
 from pagoda.server.service import Service
 
 DRAINING_RETRY_SECONDS = 5
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,52 +38,6 @@ class Call:
     names: Mapping[str, str] = field(default_factory=dict)
     default_max_tokens: int | None = None
     heavy: bool = False
-
-
-class Mailbox:
-    """Carries calls from other threads into the event loop, which is woken once for all that a turn of the engine brings."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._turn: list[Callable[[], object]] = []
-        self._calls: deque[Callable[[], object]] = deque()
-        self._on_its_way = False
-
-    def open(self) -> None:
-        """Deliver to the running loop from now on; there is one at a time."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._on_its_way = loop, False
-            self._calls.clear()
-
-    def post(self, call: Callable[[], object]) -> None:
-        """In the output thread: to be done in the loop when the turn ends."""
-        self._turn.append(call)
-
-    def end_turn(self) -> None:
-        """In the output thread."""
-        turn, self._turn = self._turn, []
-        if turn:
-            self.send(turn)
-
-    def send(self, calls: Sequence[Callable[[], object]]) -> None:
-        """In any thread: to be done in the loop, in this order."""
-        self._calls.extend(calls)
-        if self._on_its_way or self._loop is None:
-            return
-        self._on_its_way = True
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        # Cleared first: whoever sends from here on either is seen below or wakes the loop again.
-        self._on_its_way = False
-        while self._calls:
-            call = self._calls.popleft()
-            try:
-                call()
-            except Exception:  # one request's defect; the others' news must not wait behind it
-                logger.exception("news of a request could not be taken in")
 
 
 class Generations:
@@ -128,7 +80,7 @@ class Generation:
         self._pending: list[tuple[int, CompletionDelta]] = []
         self._news = asyncio.Event()
         self._num_open = 0
-        self._left = self._failing = False
+        self._left = False
 
     def start(self) -> None:
         """Called once, from any thread. Raises `PagodaError`; what has been started by then is for `abort`."""
@@ -159,11 +111,9 @@ class Generation:
         while self._num_open or self._pending:
             await self._news.wait()
             self._news.clear()
-            if self._pending and not self._failing:
+            if self._pending:
                 arrived, self._pending = self._pending, []
                 yield coalesced(arrived)
-            elif self._failing:
-                self._pending.clear()
         self._raise()
 
     async def finished(self) -> list[RequestOutput]:
@@ -186,7 +136,6 @@ class Generation:
 
     def _arrived(self, number: int, delta: CompletionDelta) -> None:
         if delta.finish_reason == "error":  # what it is comes with the end of the request
-            self._failing = True
             self.abort()
         if not self._left:
             self._pending.append((number, delta))
@@ -194,8 +143,7 @@ class Generation:
 
     def _ended(self, output: RequestOutput) -> None:
         self._num_open -= 1
-        if output.error is not None and not self._failing:
-            self._failing = True
+        if output.error is not None:
             self.abort()
         self._news.set()
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from pagoda import checks
 from pagoda.errors import InvalidValueError
 from pagoda.server.json_body import JsonRoute
-from pagoda.server.openai.fields import accepted, honoured, json_schema, table
+from pagoda.server.openai.fields import Fields, accepted, honoured, json_schema, table
 from pagoda.server.openai.request_schemas import json_body
 from pagoda.server.openai.requests import HEAVY_BODY_BYTES, checked_messages
-from pagoda.server.openai.routes import ERRORS
+from pagoda.server.openai.routes import ERRORS, json_response
 from pagoda.server.openai.schemas import DetokenizedText, Tokens
 from pagoda.server.openai.tables import MESSAGE_FIELDS, MODEL, TOKEN_IDS
 from pagoda.server.service import Service
@@ -43,11 +44,10 @@ def router(service: Service) -> APIRouter:
         openapi_extra=json_body(json_schema(TOKENIZE_FIELDS, [])),
         response_model=Tokens,
     )
-    async def tokenize(request: Request) -> dict[str, Any]:
+    async def tokenize(request: Request) -> Response:
         """A text's tokens, or those of the prompt that a conversation becomes."""
         given = await _given(request, TOKENIZE_FIELDS)
-        tokens = await _in_thread_if_long(request, _token_ids, given)
-        return {"tokens": tokens, "count": len(tokens), "max_model_len": llm.plan.max_model_len}
+        return await _in_thread_if_long(request, lambda: _tokens(given))
 
     @routes.post(
         "/detokenize",
@@ -55,15 +55,19 @@ def router(service: Service) -> APIRouter:
         openapi_extra=json_body(json_schema(DETOKENIZE_FIELDS, ["tokens"])),
         response_model=DetokenizedText,
     )
-    async def detokenize(request: Request) -> dict[str, str]:
+    async def detokenize(request: Request) -> Response:
         """The text of tokens, control tokens included."""
         given = await _given(request, DETOKENIZE_FIELDS)
-        return {"prompt": await _in_thread_if_long(request, _text, given)}
+        return await _in_thread_if_long(request, lambda: _text(given))
 
-    async def _given(request: Request, fields: Any) -> dict[str, Any]:
+    async def _given(request: Request, fields: Fields) -> dict[str, Any]:
         given = accepted(await request.json(), fields)
         service.check_model(checks.text("model", given["model"]) if "model" in given else None)
         return given
+
+    def _tokens(given: dict[str, Any]) -> dict[str, Any]:
+        tokens = _token_ids(given)
+        return {"tokens": tokens, "count": len(tokens), "max_model_len": llm.plan.max_model_len}
 
     def _token_ids(given: dict[str, Any]) -> list[int]:
         if ("prompt" in given) == ("messages" in given):
@@ -76,18 +80,18 @@ def router(service: Service) -> APIRouter:
             raise InvalidValueError("add_special_tokens", given["add_special_tokens"], limit)
         return llm.chat_token_ids(checked_messages(given["messages"]))
 
-    def _text(given: dict[str, Any]) -> str:
+    def _text(given: dict[str, Any]) -> dict[str, Any]:
         tokens, limit = given.get("tokens"), llm.tokenizer.vocab_size - 1
         if not isinstance(tokens, list):
             raise InvalidValueError("tokens", tokens, "a list of token ids")
         for index, token_id in enumerate(tokens):
             checks.integer(f"tokens[{index}]", token_id, 0, limit)
-        return llm.tokenizer.decode(tokens, skip_special_tokens=False)
+        return {"prompt": llm.tokenizer.decode(tokens, skip_special_tokens=False)}
 
     return routes
 
 
-async def _in_thread_if_long(request: Request, work: Any, given: dict[str, Any]) -> Any:
+async def _in_thread_if_long(request: Request, work: Callable[[], dict[str, Any]]) -> Response:
     if len(await request.body()) > HEAVY_BODY_BYTES:
-        return await asyncio.to_thread(work, given)
-    return work(given)
+        return await asyncio.to_thread(lambda: json_response(work()))
+    return json_response(work())
