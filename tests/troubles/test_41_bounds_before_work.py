@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pagoda.errors import InvalidValueError
-from pagoda.llm import AsyncLLM
+from pagoda.llm import LLM, AsyncLLM
 from pagoda.sampling_params import SamplingParams
+from pagoda.text.tokenizer import Tokenizer
 from tests.server.app import served
 from tests.server.gate import AsgiClient, Gate
 
@@ -101,6 +102,29 @@ def test_many_prompts_with_many_choices_are_refused_as_a_whole(tiny_model: str) 
             assert isinstance(llm, AsyncLLM)
 
     asyncio.run(run())
+
+
+PROMPTS: dict[str, Any] = {
+    "text": "x" * 2_000_000,
+    "a message": [{"role": "user", "content": "x" * 2_000_000}],
+    "a role": [{"role": "x" * 2_000_000, "content": "x"}],
+    "messages": [{"role": "user", "content": "x"}] * HUGE,
+    "ids": [1] * HUGE,
+}
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(
+    tiny_model: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
+        monkeypatch.setattr(Tokenizer, "encode", None)
+
+        def refused() -> None:
+            with pytest.raises(InvalidValueError, match=r"prompt: .* at most .*max_model_len is 256"):
+                llm.submit(PROMPTS[kind])
+
+        assert calls_of(refused) < HUGE // 5
 
 
 async def awaited_calls(coroutine: Any) -> int:

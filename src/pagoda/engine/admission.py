@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -70,8 +70,10 @@ class Admission:
         checks.integer("n", sampling.n, 1, self._max_n)
         if len(sampling.stop) > self._max_stop_strings:
             raise InvalidValueError("stop", sampling.stop, f"at most {self._max_stop_strings} strings")
-        token_ids = self._prompt_token_ids(prompt)
-        room = self._room(prompt, token_ids, sampling)
+        # Room for at least one token more, unless the prompt is only to be scored.
+        longest = self._max_model_len - (0 if sampling.max_tokens == 0 else 1)
+        token_ids = self._prompt_token_ids(prompt, longest)
+        room = self._max_model_len - len(token_ids)
         for field, asked in (("max_tokens", sampling.max_tokens), ("min_tokens", sampling.min_tokens)):
             if asked is not None and asked > room:
                 limit = (
@@ -95,35 +97,44 @@ class Admission:
         )
         return Admitted(submit, prompt if isinstance(prompt, str) else None)
 
-    def _prompt_token_ids(self, prompt: Prompt) -> tuple[int, ...]:
+    def _prompt_token_ids(self, prompt: Prompt, longest: int) -> tuple[int, ...]:
+        """At least one token and at most `longest`. What cannot be that short is refused before it costs work."""
+
+        def check_text(text: str) -> None:
+            limit = longest * self._tokenizer.longest_piece
+            if len(text) > limit:
+                wanted = f"at most {limit:,} characters long, which {longest:,} tokens can be at most"
+                raise InvalidValueError("prompt", prompt, f"{wanted} (max_model_len is {self._max_model_len:,})")
+
         if isinstance(prompt, str):
+            check_text(prompt)
             token_ids = self._tokenizer.encode(checks.text("prompt", prompt))
         elif not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
             raise InvalidValueError("prompt", prompt, "text, a list of token ids, or a list of messages")
         elif prompt and isinstance(prompt[0], Mapping):
-            token_ids = self.chat_token_ids(cast("Messages", prompt))
+            if len(prompt) > longest:
+                limit = f"at most {longest:,} messages, each being a token or more"
+                raise InvalidValueError("prompt", prompt, f"{limit} (max_model_len is {self._max_model_len:,})")
+            token_ids = self.chat_token_ids(cast("Messages", prompt), check_text)
         else:
-            limit = self._vocab_size - 1
-            token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, limit) for i, token_id in enumerate(prompt)]
+            self._check_length(prompt, len(prompt), longest)
+            most = self._vocab_size - 1
+            token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, most) for i, token_id in enumerate(prompt)]
         if not token_ids:
             raise InvalidValueError("prompt", prompt, "at least one token long")
+        self._check_length(prompt, len(token_ids), longest)
         return tuple(token_ids)
 
-    def chat_token_ids(self, messages: Messages) -> list[int]:
-        """A conversation as the chat template writes it. Raises `PagodaError`."""
+    def chat_token_ids(self, messages: Messages, check_text: Callable[[str], object] | None = None) -> list[int]:
+        """A conversation as the chat template writes it. Raises `PagodaError`. check_text: sees the text first, may raise."""
         # Without a template this raises the error that says so, anew for each caller.
         template = self._template or chat_template_of(self._tokenizer)
-        return chat_token_ids(self._tokenizer, template, messages)
+        return chat_token_ids(self._tokenizer, template, messages, check_text=check_text)
 
-    def _room(self, prompt: Prompt, token_ids: tuple[int, ...], sampling: SamplingParams) -> int:
-        """How many tokens may follow the prompt: at least one, unless the prompt is only to be scored."""
-        longest = self._max_model_len - (0 if sampling.max_tokens == 0 else 1)
-        if len(token_ids) > longest:
-            limit = (
-                f"at most {longest:,} tokens long (max_model_len is {self._max_model_len:,}); it has {len(token_ids):,}"
-            )
+    def _check_length(self, prompt: Prompt, num_tokens: int, longest: int) -> None:
+        if num_tokens > longest:
+            limit = f"at most {longest:,} tokens long (max_model_len is {self._max_model_len:,}); it has {num_tokens:,}"
             raise InvalidValueError("prompt", prompt, limit)
-        return self._max_model_len - len(token_ids)
 
 
 def checked_defaults(generation_config: Mapping[str, object]) -> dict[str, object]:

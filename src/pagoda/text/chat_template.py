@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -101,14 +101,19 @@ def chat_token_ids(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     add_generation_prompt: bool = True,
+    *,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    check_text: Callable[[str], object] | None = None,
     **kwargs: Any,
 ) -> list[int]:
     """The prompt as token ids. The template says where special tokens go: as in `transformers`, the tokenizer adds none.
 
     A BOS that the template writes twice at the head (its own, and one in the first message) is one.
+    check_text: called with the text before it is tokenized; may raise.
     """
     text = template.render(messages, add_generation_prompt, tools, **kwargs)
+    if check_text is not None:
+        check_text(text)
     ids = tokenizer.encode(text, add_special_tokens=False)
     while len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
         del ids[0]

@@ -11,6 +11,9 @@ from pagoda.text.build_backend import usable
 from pagoda.text.detokenizer import Detokenizer
 from pagoda.text.token_pieces import PieceCoding, PieceDecoder
 
+# Characters from which on a text is worth the cost of starting a batch.
+LONG = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -73,7 +76,12 @@ class Tokenizer:
         """
         backend = self._vocabulary.backend if parse_special else self._plain_backend
         # Lone surrogates have no UTF-8; they become "?" here rather than an error in the middle of a batch.
-        ids: list[int] = backend.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False).ids
+        text = text.encode("utf-8", "replace").decode()
+        if len(text) < LONG:
+            encoding = backend.encode(text, add_special_tokens=False)
+        else:  # the same ids; a batch lets other threads run meanwhile, and without offsets it is six times as fast
+            (encoding,) = backend.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         if not add_special_tokens:
             return ids
         prefix, suffix = list(self._vocabulary.prefix_ids), list(self._vocabulary.suffix_ids)
@@ -105,6 +113,11 @@ class Tokenizer:
         """The id of the token stored under this text, e.g. a control token's name."""
         found: int | None = self._vocabulary.backend.token_to_id(piece)
         return found
+
+    @cached_property
+    def longest_piece(self) -> int:
+        """Characters of the longest token: a text has at least its own length divided by this in tokens."""
+        return max(map(len, self._vocabulary.pieces.values()), default=1)
 
     @cached_property
     def _plain_backend(self) -> Any:
