@@ -7,6 +7,8 @@ import json
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from pagoda.engine.outputs import CompletionDelta
 from pagoda.server.generation import coalesced
 from pagoda.server.mailbox import Mailbox
@@ -114,6 +116,36 @@ def test_what_a_closing_engine_cuts_ends_with_an_error(tiny_model: str) -> None:
             *pieces, last = events(streamed.text)
             assert pieces
             assert last["error"]["code"] == json.loads(whole.text)["error"]["code"] == "engine_unavailable"
+
+    asyncio.run(run())
+
+
+def test_a_defect_is_a_500_that_tells_nothing(tiny_model: str) -> None:
+    async def run() -> None:
+        async with served(tiny_model) as (app, llm):
+            with patch.object(llm, "admit", side_effect=ZeroDivisionError("secret")):
+                client = AsgiClient(app, PATH, LONG)
+                with pytest.raises(ZeroDivisionError):  # for the server's log
+                    await client.finished()
+            assert client.status == 500
+            error = json.loads(client.text)["error"]
+            assert (error["type"], error["code"], error["param"]) == ("server_error", "internal_error", None)
+            assert "secret" not in error["message"]
+
+    asyncio.run(run())
+
+
+def test_a_defect_in_mid_stream_is_an_event(tiny_model: str) -> None:
+    async def run() -> None:
+        async with served(tiny_model) as (app, llm):
+            with patch("pagoda.server.openai.routes.CompletionChunks.chunks", side_effect=ZeroDivisionError("secret")):
+                client = AsgiClient(app, PATH, {**LONG, "stream": True})
+                await client.finished()
+            (event,) = events(client.text)
+            assert event["error"]["code"] == "internal_error"
+            assert "secret" not in client.text
+            while llm.num_open:
+                await asyncio.sleep(0)
 
     asyncio.run(run())
 
