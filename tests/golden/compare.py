@@ -58,7 +58,7 @@ def summary(comparisons: Sequence[Comparison]) -> str:
     ties = sum(each.ends_in_tie for each in comparisons)
     return (
         f"{len(comparisons) - wrong} of {len(comparisons)} prompts agree; {compared} of {golden} ids compared, "
-        f"{ties} prompts end in a tie"
+        f"prompts that end in a tie: {ties}"
     )
 
 

@@ -32,4 +32,4 @@ def test_from_a_tie_on_nothing_is_compared_and_that_is_said() -> None:
 
 def test_the_summary_counts_prompts_ids_and_ties() -> None:
     comparisons = [compare(CLEAR, [5, 6, 7, 8]), compare(CLEAR, [5]), compare(TIED, [5, 6, 7, 8])]
-    assert summary(comparisons) == "2 of 3 prompts agree; 10 of 12 ids compared, 1 prompts end in a tie"
+    assert summary(comparisons) == "2 of 3 prompts agree; 10 of 12 ids compared, prompts that end in a tie: 1"

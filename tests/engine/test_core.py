@@ -1,0 +1,133 @@
+"""EngineCore's turns, taken by hand: steps in flight, and clean bookkeeping whenever nothing is left to do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from pagoda import LLM
+from pagoda.core.step import RequestKey, TokenEvent
+from pagoda.engine.core import EngineCore
+from pagoda.engine.messages import Abort, Message, Submit
+from pagoda.errors import InvariantError
+from pagoda.runner.null import NullRunner
+from pagoda.sampling_params import SamplingParams
+from tests.engine.gated import BLOCK_SIZE, PRINTABLE, Gate, make_core, put_before
+
+
+def submit(request_id: str, max_tokens: int = 20, num_prompt_tokens: int = 10, **sampling: object) -> Submit:
+    params = SamplingParams(max_tokens=max_tokens, **sampling)  # type: ignore[arg-type]
+    return Submit(
+        request_id=request_id,
+        prompt_token_ids=tuple(sum(map(ord, request_id)) % 90 + place % 3 for place in range(num_prompt_tokens)),
+        sampling=params.resolved({}, max_tokens),
+        seed=7,
+        end_token_ids=frozenset(),
+        priority=0,
+        arrival_time=0.0,
+    )
+
+
+def take_turns(core: EngineCore, messages: list[Message]) -> list[TokenEvent]:
+    events = core.turn(messages)
+    for _ in range(1000):
+        if not core.has_work:
+            return events
+        events += core.turn([])
+    raise AssertionError("it never came to an end")
+
+
+def ungated(core: EngineCore) -> Gate:
+    gate = put_before(core)
+    gate.allow()
+    return gate
+
+
+Told = dict[RequestKey, tuple[list[int], list[str]]]
+
+
+def told(events: list[TokenEvent]) -> Told:
+    """For each choice its tokens and how it ended, having checked that nothing is missing."""
+    found: Told = defaultdict(lambda: ([], []))
+    for event in events:
+        token_ids, ends = found[event.key]
+        assert event.index == len(token_ids)
+        token_ids.extend(event.token_ids)
+        if event.finish_reason is not None:
+            ends.append(event.finish_reason)
+    return dict(found)
+
+
+REQUESTS: list[Message] = [
+    submit("long prompt", num_prompt_tokens=50),
+    submit("greedy", temperature=0.0),
+    submit("three choices", temperature=1.0, n=3),
+    submit("one token", max_tokens=1),
+    submit("stopped", max_tokens=60, num_prompt_tokens=3, stop_token_ids=tuple(range(0, 94, 7))),
+]
+
+
+@pytest.mark.parametrize("num_blocks", [64, 20])
+def test_a_step_ahead_of_the_device_gives_what_one_at_a_time_gives(num_blocks: int) -> None:
+    """20 blocks are too few for all of them at once: there are preemptions too."""
+    results, gates, cores = [], [], []
+    for depth in (0, 1):
+        core = make_core(depth=depth, num_blocks=num_blocks)
+        gates.append(ungated(core))
+        cores.append(core)
+        results.append(told(take_turns(core, REQUESTS)))
+    assert results[0] == results[1]
+    assert [len(ends) for _, ends in results[0].values()] == [1] * 7
+    assert [gate.most_in_flight for gate in gates] == [1, 2]
+    assert [core.scheduler.num_preemptions > 0 for core in cores] == [num_blocks == 20] * 2
+
+
+def test_a_request_aborted_while_its_step_is_in_flight_ends_cleanly() -> None:
+    core = make_core(depth=1)
+    gate = ungated(core)
+    events = core.turn([submit("doomed"), submit("other")])
+    events += core.turn([])
+    events += take_turns(core, [Abort("doomed")])
+    assert gate.most_in_flight == 2
+    assert told(events)[RequestKey("doomed", 0)][1] == ["abort"]
+    assert (
+        told(events)[RequestKey("other", 0)] == told(take_turns(make_core(), [submit("other")]))[RequestKey("other", 0)]
+    )
+
+
+def test_on_a_gpu_a_step_is_in_flight_ahead_and_on_a_cpu_none(tiny_model: str) -> None:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
+        engine = llm._engine
+        for kind, most in (("cpu", 1), ("cuda", 2)):
+            engine.device = replace(engine.device, kind=kind)
+            core = engine._build_core(llm.config, NullRunner(PRINTABLE, 64, llm.config.block_size))
+            gate = ungated(core)
+            take_turns(core, [submit("Hello")])
+            assert gate.most_in_flight == most
+
+
+def test_a_leaked_block_is_found_when_the_last_request_ends() -> None:
+    core = make_core()
+    core.turn([submit("Hello")])
+    core.scheduler.kv.pool.allocate(1)
+    with pytest.raises(InvariantError, match="not all blocks are free"):
+        take_turns(core, [])
+
+
+def test_a_leaked_block_is_found_when_the_last_request_is_aborted() -> None:
+    core = make_core()
+    core.turn([submit("Hello")])
+    core.scheduler.kv.pool.allocate(1)
+    with pytest.raises(InvariantError, match="not all blocks are free"):
+        core.turn([Abort("Hello")])
+
+
+def test_clean_bookkeeping_is_no_error() -> None:
+    core = make_core()
+    core.turn([submit("Hello")])
+    (event,) = core.turn([Abort("Hello")])
+    assert event.finish_reason == "abort"
+    assert take_turns(core, [submit("Hello", num_prompt_tokens=3 * BLOCK_SIZE)])
+    assert core.turn([]) == []
