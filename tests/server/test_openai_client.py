@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from pagoda import LLM, SamplingParams
+from tests.server.conftest import Serve
 from tests.server.process import RunningServer
 from tests.tiny_model import IM_END
 
@@ -196,6 +197,17 @@ def test_extensions_go_through_extra_body(client: OpenAI, model: str, llm: LLM) 
     assert text(top_k=1, stop_token_ids=[greedy.token_ids[4]]) == llm.tokenizer.decode(
         greedy.token_ids[: greedy.token_ids.index(greedy.token_ids[4])]
     )
+
+
+def test_a_priority_is_honoured_under_its_policy_and_refused_otherwise(client: OpenAI, serve: Serve) -> None:
+    body: dict[str, Any] = {"model": "tiny", "prompt": "Hello", "max_tokens": 2, "extra_body": {"priority": -3}}
+    with pytest.raises(BadRequestError, match="priority: got -3, must be 0 under policy fcfs"):
+        client.completions.create(**body)
+    with (
+        serve("--policy", "priority") as running,
+        OpenAI(base_url=running.base_url, api_key="none", max_retries=0) as ordered,
+    ):
+        assert ordered.completions.create(**body).choices[0].finish_reason is not None
 
 
 def test_min_tokens_holds_off_the_end(client: OpenAI, model: str) -> None:
