@@ -14,7 +14,7 @@ from pagoda.engine.stats import EngineStats
 from pagoda.llm import AsyncLLM
 
 Application = Callable[..., Awaitable[None]]
-PATIENCE = 30.0  # seconds after which a test that hangs fails; none waits so long otherwise
+PATIENCE = 60.0  # seconds after which a test that hangs fails; none waits so long otherwise
 
 
 class Gate:

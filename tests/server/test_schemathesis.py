@@ -26,6 +26,7 @@ NUM_READS = 10  # of them, to each route that takes no body
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 def test_no_request_made_from_the_schema_is_a_server_error(serve: Serve, mode: GenerationMode) -> None:
     """In the negative mode each request breaks the schema somewhere: in a type, a bound, a name, a media type, the method."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-PATIENCE = 30.0  # seconds after which a test that hangs fails; none waits so long otherwise
+PATIENCE = 60.0  # seconds after which a test that hangs fails; none waits so long otherwise
 
 
 class Answer(NamedTuple):
