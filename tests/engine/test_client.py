@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -134,6 +135,7 @@ class BadListener:
 
     def __init__(self, where: str) -> None:
         self._where = where
+        self._ended = threading.Event()
         self.finished: list[RequestOutput] = []
 
     def on_delta(self, delta: CompletionDelta) -> None:
@@ -142,20 +144,28 @@ class BadListener:
 
     def on_finished(self, output: RequestOutput) -> None:
         self.finished.append(output)
+        self._ended.set()
         if self._where == "on_finished":
             raise RuntimeError("no room for this")
 
+    def wait_if(self, where: str) -> None:
+        assert self._where != where or self._ended.wait(PATIENCE)
 
-@pytest.mark.parametrize(("where", "reason"), [("on_delta", "error"), ("on_finished", "length")])
-def test_who_listens_badly_harms_himself_only(engine: GatedEngine, where: str, reason: str) -> None:
+
+@pytest.mark.parametrize(("where", "reason", "most_steps"), [("on_delta", "error", 2), ("on_finished", "length", 4)])
+def test_who_listens_badly_harms_himself_only(engine: GatedEngine, where: str, reason: str, most_steps: int) -> None:
     listener = BadListener(where)
-    engine.listen("bad", SHORT, listener)
+    engine.listen("bad", LONG if where == "on_delta" else SHORT, listener)
+    engine.gate.holds()
     other = engine.submit("other", LONG)
+    engine.gate.allow(1)
+    listener.wait_if("on_delta")  # nobody reads what comes now, so it ends with the step that is held
     engine.gate.allow()
     assert other.result(PATIENCE).outputs[0].finish_reason == "length"
     assert engine.run("probe", SHORT).error is None
     (output,) = listener.finished
     assert output.outputs[0].finish_reason == reason
     assert (output.error is not None) == (where == "on_delta")
+    assert engine.gate.steps_of("bad") <= most_steps
     assert engine.client.num_open == 0
     assert engine.all_blocks_are_free
