@@ -12,7 +12,7 @@ from pagoda.core.step import RunnerOutput, TokenEvent
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.errors import InvalidValueError, RequestFailedError
 from pagoda.sampling_params import SamplingParams
-from tests.engine.gated import PATIENCE, GatedEngine, gated_engine
+from tests.engine.gated import PATIENCE, GatedEngine, close_while_held, gated_engine
 
 SHORT = SamplingParams(temperature=0, max_tokens=4)
 LONG = SamplingParams(temperature=0, max_tokens=60)
@@ -169,3 +169,29 @@ def test_who_listens_badly_harms_himself_only(engine: GatedEngine, where: str, r
     assert engine.gate.steps_of("bad") <= most_steps
     assert engine.client.num_open == 0
     assert engine.all_blocks_are_free
+
+
+class Log:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_delta(self, delta: CompletionDelta) -> None:
+        self.lines.append("delta")
+
+    def on_finished(self, output: RequestOutput) -> None:
+        self.lines.append("finished")
+
+
+def test_the_end_of_a_turn_is_told_after_all_that_it_brought(engine: GatedEngine) -> None:
+    log = Log()
+    engine.client.after_turn(lambda: log.lines.append("turn"))
+    engine.listen("Hello", SamplingParams(temperature=1.0, max_tokens=3, n=2), log)
+    engine.gate.holds()
+    engine.listen("never done", LONG, log)
+    engine.gate.allow(1)
+    engine.gate.holds()
+    close_while_held(engine.client, engine.gate)
+    # The second step has both choices' second tokens and the other's first; closing ends both requests.
+    assert log.lines == ["delta"] * 2 + ["turn"] + ["delta"] * 3 + ["turn"] + ["finished"] * 2 + ["turn"]
