@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -43,12 +44,12 @@ def test_after_a_stop_string_no_more_is_computed_and_its_blocks_are_free(tiny_mo
 
 
 def test_of_several_choices_only_the_stopped_one_ends(tiny_model: str) -> None:
-    sampling = {"temperature": 1.0, "seed": 3, "n": 2, "max_tokens": 30}
+    sampling = SamplingParams(temperature=1.0, seed=3, n=2, max_tokens=30)
     with gated_engine(tiny_model) as engine:
         engine.gate.allow()
-        first, second = (choice.text for choice in engine.run("Hello", SamplingParams(**sampling)).outputs)
+        first, second = (choice.text for choice in engine.run("Hello", sampling).outputs)
         stop = next(character for character in first if character not in second)
-        stopped = engine.run("Hello", SamplingParams(stop=(stop,), **sampling))
+        stopped = engine.run("Hello", replace(sampling, stop=(stop,)))
     assert [choice.text for choice in stopped.outputs] == [first[: first.index(stop)], second]
     assert [choice.finish_reason for choice in stopped.outputs] == ["stop", "length"]
 

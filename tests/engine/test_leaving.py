@@ -81,10 +81,10 @@ def control_c_in(monkeypatch: pytest.MonkeyPatch, where: str, gate: Gate) -> Non
             raise KeyboardInterrupt
 
     class Bars(TerminalProgress):
-        __call__ = interrupted
+        __call__ = interrupted  # type: ignore[assignment]
 
     class Queue(SimpleQueue):  # type: ignore[type-arg]
-        get = interrupted
+        get = interrupted  # type: ignore[assignment]
 
     if where == "bars":
         monkeypatch.setattr("pagoda.llm.TerminalProgress", Bars)
@@ -134,6 +134,22 @@ def test_it_lives_as_long_as_a_handle_of_it(tiny_model: str) -> None:
     output = handle.result(PATIENCE)
     assert output.error is None
     assert len(output.outputs[0].token_ids) == 4
+
+
+def test_a_request_that_nobody_waits_for_ends_and_its_forgotten_model_with_it(tiny_model: str) -> None:
+    """The last to know of the model is then the output thread, which closes it."""
+    llm = LLM(tiny_model, threads=1, num_kv_blocks=16)
+    client = llm._engine.client
+    gate = put_before(client._engine._core)
+    llm.submit("Hello", SHORT)
+    gate.holds()
+    forgotten = weakref.ref(llm)
+    del llm
+    gc.collect()
+    assert forgotten() is not None
+    gate.allow()
+    assert threads_end(client)
+    assert len(gate.steps) == 4
 
 
 def test_forgetting_stream_and_model_ends_both(tiny_model: str) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
     path = smollm2_path() if arguments.model == "smollm2" else Path(arguments.model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    model.eval()
+    model.train(False)
     entries = []
     for prompt in PROMPTS:
         prompt_token_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
