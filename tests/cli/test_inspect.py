@@ -10,7 +10,7 @@ import pytest
 from pagoda.cli.inspect import inspect
 from pagoda.errors import InvalidValueError, ModelFileError
 from tests.cli.command import pagoda, run
-from tests.tiny_model import HEAD_DIM, HIDDEN, INTERMEDIATE, KV_HEADS, LAYERS, VOCAB_SIZE
+from tests.tiny_model import HEAD_DIM, HIDDEN, INTERMEDIATE, KV_HEADS, LAYERS, VOCAB_SIZE, write_tiny_model
 
 LAYER_PARAMETERS = HIDDEN * (HIDDEN * 2 + 2 * KV_HEADS * HEAD_DIM + 3 * INTERMEDIATE + 2)
 PARAMETERS = VOCAB_SIZE * HIDDEN + LAYERS * LAYER_PARAMETERS + HIDDEN
@@ -107,3 +107,11 @@ def test_the_embedded_default_is_inspected(capsys: pytest.CaptureFixture[str]) -
     assert report["memory"]["kv_bytes_per_token"] == 46_080
     inspect("smollm2")
     assert "Q4_1 ×210" in capsys.readouterr().out
+
+
+def test_a_wrong_configuration_names_the_model(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "rope_theta": 1e308}))
+    with pytest.raises(ModelFileError, match=r"/tiny: the model's config: rope_theta: got 1e\+308, must be"):
+        inspect(str(model))

@@ -134,7 +134,7 @@ def test_pickles_are_not_fetched(fake: FakeHub) -> None:
 
 
 def test_unknown_repository_and_revision(fake: FakeHub) -> None:
-    assert "hub model org/nothing: does not exist, or is private" in refusal("org/nothing")
+    assert "the hub has none, or a private one" in refusal("org/nothing")
     assert "at revision v9: has no branch, tag or commit 'v9'" in refusal("org/single", "v9")
 
 
@@ -146,7 +146,8 @@ def test_a_gated_repository(fake: FakeHub) -> None:
 def test_offline_and_not_cached(fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     go_offline(monkeypatch)
     assert refusal("org/single") == (
-        "hub model org/single: is not in the cache, and offline mode is on (HF_HUB_OFFLINE)"
+        "hub model org/single: there is no file or directory of that name, it is not in the cache, "
+        "and offline mode is on (HF_HUB_OFFLINE)"
     )
 
 

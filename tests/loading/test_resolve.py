@@ -148,6 +148,14 @@ def test_local_models_can_be_refused_too(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(closed) == 1
 
 
+def test_a_configuration_that_is_refused_names_the_model(tmp_path: Path) -> None:
+    def accept(config: Mapping[str, Any]) -> None:
+        raise ModelFileError("the model's config: hidden_size: got 4")
+
+    with pytest.raises(ModelFileError, match=r"^/.*/folder: the model's config: hidden_size: got 4$"):
+        open_checkpoint(str(huggingface_directory(tmp_path / "folder")), None, accept)
+
+
 def test_a_revision_of_a_local_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(tiny_gguf())
     assert "revision: got 'main', must be left out" in refusal(str(tmp_path / "x.gguf"), "main")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -40,7 +41,12 @@ def inspect(
 
     computed = "float32" if checks.choice("--dtype", dtype, DTYPES) == "auto" else dtype
     checks.integer("--batch", batch, 1, 4096)
-    checkpoint = open_checkpoint(model, revision)
+
+    def accept(config: Mapping[str, Any]) -> None:
+        family_for(config).spec(config)
+
+    # What a model is can be wrong already; that is told before its weights are downloaded.
+    checkpoint = open_checkpoint(model, revision, accept)
     try:
         family = family_for(checkpoint.config)
         spec = family.spec(checkpoint.config)

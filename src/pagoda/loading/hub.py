@@ -59,6 +59,10 @@ def parse_hub_id(text: str) -> HubId | None:
     return HubId(match["repository"], match["choice"])
 
 
+# A directory's name, mistyped, can look like a hub id.
+NOT_HERE = "there is no file or directory of that name"
+
+
 def fetch(wanted: HubId, revision: str | None, accept: Accept) -> Path:
     """The path on disk of the model: a directory with safetensors, or a GGUF file (the first part of a split one).
 
@@ -117,7 +121,7 @@ def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Pat
         # No pattern, so that the folder is found whatever part of the repository it has; the names are checked here.
         found = snapshot_download(wanted.repository, revision=revision, local_files_only=True, allow_patterns=[])
     except (LocalEntryNotFoundError, OSError, ValueError):
-        raise ModelFileError(f"{where}: is not in the cache, and {reason}") from None
+        raise ModelFileError(f"{where}: {NOT_HERE}, it is not in the cache, and {reason}") from None
     folder = Path(found)
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     try:
@@ -186,7 +190,10 @@ def _refusal(error: Exception, where: str, revision: str | None) -> ModelFileErr
     # A gated repository's error is a kind of the one that says it does not exist, so it comes first.
     for kind, sentence in (
         (errors.GatedRepoError, "is gated; accept its terms on its page, then log in with `hf auth login`"),
-        (errors.RepositoryNotFoundError, "does not exist, or is private (then log in with `hf auth login`)"),
+        (
+            errors.RepositoryNotFoundError,
+            f"{NOT_HERE}, and the hub has none, or a private one (then log in with `hf auth login`)",
+        ),
         (errors.RevisionNotFoundError, f"has no branch, tag or commit {shown(revision)}"),
     ):
         if isinstance(error, kind):

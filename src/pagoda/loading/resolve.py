@@ -35,12 +35,19 @@ def open_checkpoint(model: str, revision: str | None = None, accept: Accept = ac
     Only a hub id may use the network: the missing ones of its files are downloaded to huggingface_hub's cache, with the
     library's progress bars on stderr when that is a terminal.
 
-    Raises what `accept` does, `ModelFileError`, `UnsupportedModelError`, or `InvalidValueError` for a revision of what has
-    none.
+    Raises what `accept` does (a `ModelFileError` with the model's name in front), `ModelFileError`, `UnsupportedModelError`,
+    or `InvalidValueError` for a revision of what has none.
     """
-    checkpoint = _opened(model, revision, accept)
+
+    def accept_named(config: Mapping[str, Any]) -> None:
+        try:
+            accept(config)
+        except ModelFileError as error:
+            raise ModelFileError(f"{model}: {error}") from None
+
+    checkpoint = _opened(model, revision, accept_named)
     try:
-        accept(checkpoint.config)
+        accept_named(checkpoint.config)
     except BaseException:
         checkpoint.close()
         raise
