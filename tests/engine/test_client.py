@@ -48,8 +48,16 @@ def test_of_several_choices_only_the_stopped_one_ends(tiny_model: str) -> None:
     with gated_engine(tiny_model) as engine:
         engine.gate.allow()
         first, second = (choice.text for choice in engine.run("Hello", sampling).outputs)
-        stop = next(character for character in first if character not in second)
-        stopped = engine.run("Hello", replace(sampling, stop=(stop,)))
+    stop = next(character for character in first if character not in second)
+    with gated_engine(tiny_model) as engine:
+        handle = engine.submit("Hello", replace(sampling, stop=(stop,)))
+        engine.gate.allow(first.index(stop) + 1)
+        deltas = iter(handle)
+        assert next(delta for delta in deltas if delta.finish_reason is not None).stop_reason == stop
+        engine.gate.allow()
+        assert [delta.finish_reason for delta in deltas if delta.finish_reason is not None] == ["length"]
+        stopped = handle.result(PATIENCE)
+        assert engine.client.num_open == 0
     assert [choice.text for choice in stopped.outputs] == [first[: first.index(stop)], second]
     assert [choice.finish_reason for choice in stopped.outputs] == ["stop", "length"]
 
