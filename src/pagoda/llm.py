@@ -260,7 +260,7 @@ class AsyncLLM(_Loaded):
     ) -> AsyncHandle:
         """Start a request. Raises `InvalidValueError` where it is refused, `QueueFullError` where the inbox is full."""
         admitted = self.admit(prompt, sampling_params, priority=priority)
-        handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort)
+        handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort, owner=self)
         self.start(admitted, handle)
         return handle
 

@@ -19,7 +19,7 @@ limits = st.fixed_dictionaries(
         "max_num_seqs": st.integers(1, 300),
         "max_batched_tokens": st.integers(1, 2048),
         "block_size": st.sampled_from((1, 16, 128)),
-        "max_model_len": st.none() | st.integers(1, 1024),
+        "max_model_len": st.none() | st.integers(2, 1024),
     }
 )
 fractions = st.integers(1, 100).map(lambda hundredths: hundredths / 100)

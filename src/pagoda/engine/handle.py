@@ -71,8 +71,9 @@ class RequestHandle:
 class AsyncHandle:
     """The same for asyncio; made and used in one event loop. Leaving the iteration or cancelling the wait aborts."""
 
-    def __init__(self, request_id: str, abort: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, abort: Callable[[str], None], owner: object = None) -> None:
         self.request_id = request_id
+        self._owner = owner
         self._abort = abort
         self._loop = asyncio.get_running_loop()
         self._num_waiting = 0
