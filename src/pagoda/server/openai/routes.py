@@ -95,11 +95,15 @@ async def _outputs(request: Request, generation: Generation) -> Sequence[Request
 
 
 def _answer(model: type, chunk: str) -> dict[str, Any]:
-    event = (
-        f"Events `data: CHUNK`, the chunks being JSON ({chunk}), or an error in its usual form; then `data: [DONE]`."
-    )
+    data = f"A chunk as JSON ({chunk}), or an error in its usual form; after the last one `[DONE]`."
+    # As OpenAPI has it for event streams, the schema is that of one event.
+    event = {
+        "type": "object",
+        "properties": {"data": {"type": "string", "description": data}},
+        "required": ["data"],
+    }
     return {
         "model": model,
         "description": "The answer, or with `stream` its events.",
-        "content": {"text/event-stream": {"schema": {"type": "string", "description": event}}},
+        "content": {"text/event-stream": {"schema": event}},
     }
