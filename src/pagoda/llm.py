@@ -91,9 +91,16 @@ class _Loaded:
         """Why nothing can be generated any more, if that is so: it was closed, or the engine failed."""
         return self._engine.client.closed
 
-    def chat_token_ids(self, messages: Messages) -> list[int]:
-        """The prompt that a conversation becomes. Raises `PagodaError` where there is no chat template, or it fails."""
-        return self._engine.admission.chat_token_ids(messages)
+    def check_size(self, prompt: Prompt) -> None:
+        """Raises `InvalidValueError` naming `prompt` where it cannot fit max_model_len tokens, before it costs work."""
+        self._engine.admission.check_size(prompt)
+
+    def chat_token_ids(self, messages: Messages, check_text: Callable[[str], object] | None = None) -> list[int]:
+        """The prompt that a conversation becomes. Raises `PagodaError` where there is no chat template, or it fails.
+
+        check_text: called with the text before it is tokenized; may raise.
+        """
+        return self._engine.admission.chat_token_ids(messages, check_text)
 
     def close(self) -> None:
         """End every request and release the model's memory. May be called twice."""
@@ -261,16 +268,17 @@ class AsyncLLM(_Loaded):
         """Start a request. Raises `InvalidValueError` where it is refused, `QueueFullError` where the inbox is full."""
         admitted = self.admit(prompt, sampling_params, priority=priority)
         handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort, owner=self)
-        self.start(admitted, handle)
+        self.start_all([(admitted, handle)])
         return handle
 
     def admit(self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0) -> Admitted:
         """The first half of `submit`, which tokenizes: for a long prompt, call it in a thread of its own."""
         return self._admit(prompt, sampling_params, priority)
 
-    def start(self, admitted: Admitted, listener: Listener) -> None:
-        """The second half of `submit`. The listener is called in the client's output thread; it must not block."""
-        self._engine.client.submit(admitted, listener)
+    def start_all(self, requests: Sequence[tuple[Admitted, Listener]]) -> None:
+        """The second half of `submit`, for several requests: all of them start or none. A listener is called in the client's
+        output thread; it must not block."""
+        self._engine.client.submit_all(requests)
 
     def after_turn(self, call: Callable[[], None]) -> None:
         """From now on, call this in the output thread when listeners have been told all that a turn of the engine brought.

@@ -80,13 +80,16 @@ def core_of(llm: LLM) -> EngineCore:
 
 
 @pytest.mark.parametrize("where", ["submit", "collect"])
-def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(llm: LLM, where: str) -> None:
+def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
+    llm: LLM, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = llm.generate("Hello", GOOD)[0].outputs[0].text
     FailsOnce(core_of(llm), where)
     (failed,) = llm.generate("Hello", GOOD, errors="return")
     assert isinstance(failed.error, RequestFailedError)
     assert "the device is on fire" in str(failed.error)
     assert failed.outputs[0].finish_reason == "error"
+    assert "the device is on fire" in caplog.text  # with its traceback, for the operator
     assert llm.generate("Hello", GOOD)[0].outputs[0].text == expected
     kv = core_of(llm).scheduler.kv
     assert kv.num_free_blocks == kv.num_blocks

@@ -20,18 +20,39 @@ PATH = "/v1/completions"
 LONG: dict[str, Any] = {"prompt": "Hello", "max_tokens": 100, "ignore_eos": True, "temperature": 0}
 
 
-def test_where_one_of_several_prompts_finds_no_room_none_is_left_running(tiny_model: str) -> None:
+def test_where_there_is_no_room_for_all_prompts_none_is_started(tiny_model: str) -> None:
     async def run() -> None:
         async with served(tiny_model, max_num_seqs=1, max_waiting=2) as (app, llm):
             gate = Gate(llm)
-            client = AsgiClient(app, PATH, {**LONG, "prompt": ["a", "b", "c", "d", "e"]})
+            first = AsgiClient(app, PATH, LONG)
+            while not llm.num_open:
+                await asyncio.sleep(0)
+            client = AsgiClient(app, PATH, {**LONG, "prompt": ["a", "b", "c"]})
             await client.finished()
             assert client.status == 429
             error = json.loads(client.text)["error"]
             assert (error["type"], error["code"]) == ("rate_limit_error", "queue_full")
+            assert llm.num_open == 1
             gate.allow()
-            while llm.num_open:
-                await asyncio.sleep(0)
+            await first.finished()
+            assert first.status == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("body", "field"), [({"prompt": ["a"] * 4}, "prompt"), ({"n": 4}, "n")])
+def test_what_can_never_have_room_is_a_mistake_and_not_a_matter_of_time(
+    tiny_model: str, body: dict[str, Any], field: str
+) -> None:
+    async def run() -> None:
+        async with served(tiny_model, max_num_seqs=1, max_waiting=2) as (app, llm):
+            client = AsgiClient(app, PATH, {**LONG, **body})
+            await client.finished()
+            assert client.status == 400
+            error = json.loads(client.text)["error"]
+            assert error["param"] == field
+            assert "at most 3 choices in all" in error["message"]
+            assert llm.num_open == 0
 
     asyncio.run(run())
 

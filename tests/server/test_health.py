@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -93,3 +94,11 @@ def test_a_real_engine_is_healthy_until_it_is_closed(tiny_model: str) -> None:
         llm.close()
     assert codes(client) == (503, 503)
     assert client.get("/ready").json()["reason"] == "the engine was closed"
+
+
+def test_an_engine_whose_steps_all_fail_is_ill(client: TestClient, llm: StandInLLM) -> None:
+    llm.stats = replace(stats(), failed_steps=2)
+    assert codes(client) == (200, 200)
+    llm.stats = replace(stats(), failed_steps=3)
+    assert codes(client) == (503, 503)
+    assert client.get("/health").json()["reason"] == "the last 3 steps failed; the log has the cause"

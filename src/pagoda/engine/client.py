@@ -51,28 +51,38 @@ class EngineClient:
         self._engine = EngineThread(core, self._events.put, self._events.put)
 
     def submit(self, admitted: Admitted, listener: Listener, wait: bool = False) -> None:
-        """Start a request. With `wait`, blocks until there is room for it.
+        """Start a request; as `submit_all` of one."""
+        self.submit_all([(admitted, listener)], wait)
 
-        Raises `QueueFullError` where there is none, `EngineClosedError` after `close` or a failure of the engine, and
-        `InvalidValueError` for the id of a request that is open.
+    def submit_all(self, requests: Sequence[tuple[Admitted, Listener]], wait: bool = False) -> None:
+        """Start several requests, all of them or none. With `wait`, blocks until there is room.
+
+        Raises `QueueFullError` where there is none now, `InvalidValueError` where there never is and for the id of a
+        request that is open, `EngineClosedError` after `close` or a failure of the engine.
         """
-        request_id, size = admitted.submit.request_id, admitted.submit.sampling.n
-        assembler = RequestAssembler(admitted, self._tokenizer)
+        size = sum(admitted.submit.sampling.n for admitted, _ in requests)
+        if size > self.max_open:
+            limit = f"at most {self.max_open:,} choices in all, as many as may run and wait"
+            raise InvalidValueError("n" if len(requests) == 1 else "prompt", size, limit)
+        assemblers = [RequestAssembler(admitted, self._tokenizer) for admitted, _ in requests]
         with self._room:
-            # Alone, even a request of more choices than that may run: it could never start otherwise.
-            while wait and self._closed is None and self.num_open and self.num_open + size > self.max_open:
+            while wait and self._closed is None and self.num_open + size > self.max_open:
                 self._room.wait()
             if self._closed is not None:
                 raise EngineClosedError(self._closed)
             if self._process_id != os.getpid():
                 raise EngineClosedError("the engine runs in the parent process; load the model in this one")
-            if self.num_open and self.num_open + size > self.max_open:
+            if self.num_open + size > self.max_open:
                 raise QueueFullError(self.num_open, self.max_open)
-            if request_id in self._open:
-                raise InvalidValueError("request_id", request_id, "one that is not under way already")
-            self._open[request_id] = (assembler, listener)
+            for admitted, _ in requests:
+                if admitted.submit.request_id in self._open:
+                    raise InvalidValueError(
+                        "request_id", admitted.submit.request_id, "one that is not under way already"
+                    )
+            for (admitted, listener), assembler in zip(requests, assemblers, strict=True):
+                self._open[admitted.submit.request_id] = (assembler, listener)
             self.num_open += size
-        self._engine.send(admitted.submit)
+        self._engine.send(*(admitted.submit for admitted, _ in requests))
 
     def abort(self, request_id: str) -> None:
         """End a request now; its listener gets what there is, with finish_reason "abort". Unknown ones are ignored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from pagoda.errors import PagodaError
 from pagoda.planning.costs import CostModel
 from pagoda.runner.interface import Runner
 from pagoda.telemetry.steps import StepLog, StepRecord
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class EngineCore:
         self._depth = depth
         self._in_flight: deque[_InFlight] = deque()
         self._last_collected = 0.0
+        self._failed_steps = 0
 
     @property
     def has_work(self) -> bool:
@@ -59,6 +63,7 @@ class EngineCore:
             num_blocks=scheduler.kv.num_blocks,
             num_free_blocks=scheduler.kv.num_free_blocks,
             num_preemptions=scheduler.num_preemptions,
+            failed_steps=self._failed_steps,
         )
 
     def turn(self, messages: Sequence[Message]) -> list[TokenEvent]:
@@ -111,12 +116,15 @@ class EngineCore:
             output = self._runner.collect()
         except Exception as error:
             return self._fail(in_flight.step, error)
+        self._failed_steps = 0
         collected = time.perf_counter()
         events = self.scheduler.update(output)
         self._record(in_flight, collected, time.perf_counter() - collected)
         return events
 
     def _fail(self, step: SchedulerOutput, error: Exception) -> list[TokenEvent]:
+        self._failed_steps += 1
+        logger.error("step %d failed", step.step, exc_info=error)
         # Whatever went wrong below concerns the requests of this step; those that wait go on.
         return self.scheduler.fail_step(step, f"the step failed: {type(error).__name__}: {error}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot. turn_time: when the loop last completed a turn, in `time.monotonic()` seconds; has_work: whether another
-    is due, so that an old turn_time is a fault. num_preemptions: since the start."""
+    is due, so that an old turn_time is a fault. num_preemptions: since the start. failed_steps: in a row, up to now."""
 
     turn_time: float
     has_work: bool
@@ -18,6 +18,7 @@ class EngineStats:
     num_blocks: int
     num_free_blocks: int
     num_preemptions: int
+    failed_steps: int = 0
 
     @property
     def kv_usage(self) -> float:

@@ -86,15 +86,16 @@ class Generation:
         """Called once, from any thread. Raises `PagodaError`; what has been started by then is for `abort`."""
         for number, prompt in enumerate(self.call.prompts):
             self.admitted.append(_admit(self._llm, self.call, prompt, number))
-        self._num_open = len(self.admitted)
-        for number, admitted in enumerate(self.admitted):
-            request = _Request(self, number, admitted, self._metrics, self._mailbox)
-            self._llm.start(admitted, request)
-            self._requests.append(request)
-            self._mailbox.send([request.begin])
-            if self._left:  # its client left while this thread was starting it
-                self.abort()
-                return
+        requests = [
+            _Request(self, number, admitted, self._metrics, self._mailbox)
+            for number, admitted in enumerate(self.admitted)
+        ]
+        self._num_open = len(requests)
+        self._llm.start_all(list(zip(self.admitted, requests, strict=True)))
+        self._requests = requests
+        self._mailbox.send([request.begin for request in requests])
+        if self._left:  # its client left while this thread was starting it
+            self.abort()
 
     def abort(self) -> None:
         """End what still runs. May be called twice."""

@@ -18,6 +18,9 @@ from pagoda.server.service import Service
 # some more with busy neighbours. An engine that is at one step for longer than this will not come back.
 STALLED_AFTER_SECONDS = 300.0
 
+# One step may fail for its requests' own reasons; so many in a row do not.
+FAILED_STEPS = 3
+
 
 class Health(BaseModel):
     """How the engine is. reason: why it is not well, or not ready."""
@@ -33,11 +36,13 @@ def router(service: Service) -> APIRouter:
     routes = APIRouter(tags=["operation"])
 
     # Coroutines, so that they answer in the event loop: a liveness probe must not wait for a free worker thread.
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health", responses={503: {"model": Health, "description": "The engine is dead or frozen."}})
     async def health(response: Response) -> Health:
         """Whether the engine is alive. Busy is alive, and so is one that is stopping."""
         return _answer(service, illness(service.llm), response)
 
+    @routes.head("/ready", include_in_schema=False)
     @routes.get("/ready", responses={503: {"model": Health, "description": "No request would be taken now."}})
     async def ready(response: Response) -> Health:
         """Whether a request would be taken now."""
@@ -50,6 +55,9 @@ def illness(llm: AsyncLLM) -> str | None:
     """Why the engine will not generate again, if that is so."""
     if llm.failure is not None:
         return llm.failure
+    failed = llm.stats.failed_steps
+    if failed >= FAILED_STEPS:
+        return f"the last {failed:,} steps failed; the log has the cause"
     stalled = llm.stats.stalled_seconds()
     if stalled > STALLED_AFTER_SECONDS:
         return f"the engine has been at one step for {stalled:.0f} s (at most {STALLED_AFTER_SECONDS:.0f})"
