@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -63,6 +64,40 @@ def test_a_second_signal_ends_it_at_once(small: SmallServer, number: signal.Sign
     assert said(small) == ""
 
 
+# Less than uvicorn waits for what it then ends by force.
+SOON = 8
+
+
+@pytest.mark.parametrize("path", ["/echo", "/health"])
+def test_a_body_that_is_not_whole_puts_off_no_end(small: SmallServer, path: str) -> None:
+    with half_sent(small, path, "localhost") as client:
+        small.process.terminate()
+        answer = all_of(client)
+        assert small.process.wait(SOON) == 0
+    assert answer.startswith("HTTP/1.1 503 ")
+    assert '"shutting_down"' in answer
+    assert said(small) == ""
+
+
+def test_a_body_that_is_not_whole_is_refused_at_once_although_others_run(small: SmallServer) -> None:
+    with (
+        httpx.Client(base_url=small.url, timeout=PATIENCE) as other,
+        other.stream("GET", "/stream", params={"pieces": 1_000_000}) as response,
+        half_sent(small, "/echo", "localhost") as client,
+    ):
+        assert next(response.iter_lines()) == "0"
+        small.process.terminate()
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+
+
+def test_the_rest_of_a_refused_body_puts_off_no_end(small: SmallServer) -> None:
+    with half_sent(small, "/echo", "evil.example") as client:
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 421 ")
+        small.process.terminate()
+        assert small.process.wait(SOON) == 0
+    assert said(small) == ""
+
+
 @pytest.mark.slow
 def test_a_model_s_stream_is_finished(serve: Serve) -> None:
     with serve() as server, httpx.Client(base_url=server.base_url, timeout=PATIENCE) as client:
@@ -90,6 +125,21 @@ def test_a_model_s_stream_is_finished(serve: Serve) -> None:
 def wait_until_draining(client: httpx.Client) -> None:
     while client.get("/ready").status_code == 200:
         pass
+
+
+def half_sent(small: SmallServer, path: str, host: str) -> socket.socket:
+    """A connection over which a request came, but a byte only of its body; the server has read it."""
+    url = httpx.URL(small.url)
+    assert url.port is not None
+    client = socket.create_connection((url.host, url.port), timeout=SOON)
+    client.sendall(f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100\r\n\r\n{{".encode())
+    # What came first is read first.
+    assert httpx.get(f"{small.url}/health").status_code == 200
+    return client
+
+
+def all_of(client: socket.socket) -> str:
+    return b"".join(iter(lambda: client.recv(1 << 16), b"")).decode()
 
 
 def said(small: SmallServer) -> str:

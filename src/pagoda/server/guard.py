@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,6 +14,8 @@ from pagoda.errors import shown
 from pagoda.server.errors import HttpError, error_body
 from pagoda.server.hosts import OwnNames
 from pagoda.server.service import Service
+
+T = TypeVar("T")
 
 # Probes come by address, under any name; they change nothing and tell nothing but that a server is here.
 PROBES = ("/health", "/ready")
@@ -42,6 +45,7 @@ class Guard:
         self._max_body_bytes = service.engine_config.max_body_bytes
         self._num_running = 0
         self._idle = asyncio.Event()
+        self._draining, self._ending = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -52,19 +56,25 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def drained(self) -> None:
-        """Wait until what ran when the service began draining has ended. Nobody can put that off by asking for more."""
+        """Wait until what ran when the service began draining has ended. Nobody can put that off by asking for more.
+
+        What is not asked for yet, as its body is not whole, is refused at once; at the end no body is waited for at all.
+        """
+        self._draining.set()
         while self._num_running:
             self._idle.clear()
             await self._idle.wait()
+        self._ending.set()
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         incoming = _Incoming(scope, receive)
         try:
             self._check_sender(scope)
+            self._check_draining(scope["path"])
             body = await self._body(scope, incoming)
             self._check_draining(scope["path"])
         except HttpError as error:
-            await _refuse(error, incoming, send)
+            await _refuse(error, incoming, send, self._ending)
         else:
             if body is not None:
                 with self._running(scope["path"]):
@@ -85,8 +95,7 @@ class Guard:
 
     def _check_draining(self, path: str) -> None:
         if self._service.draining and path not in WATCHED:
-            sentence = "the server is shutting down: it finishes what runs and takes nothing new"
-            raise HttpError(503, sentence, code="shutting_down", retry_after=5)
+            raise _shutting_down()
 
     def _check_sender(self, scope: Scope) -> None:
         address = (scope.get("server") or ("",))[0]
@@ -121,9 +130,12 @@ class Guard:
         # Twenty digits are more than any limit has.
         if length is not None and (not length.isdecimal() or int(length[:20]) > self._max_body_bytes):
             raise self._too_large(f"{length:.20} bytes")
+        end = self._ending if scope["path"] in WATCHED else self._draining
         try:
-            return await asyncio.wait_for(self._pieces(incoming), BODY_SECONDS)
+            return await _before(end, self._pieces(incoming), BODY_SECONDS)
         except asyncio.TimeoutError:
+            if end.is_set():
+                raise _shutting_down() from None
             sentence = f"body: not whole after {BODY_SECONDS:.0f} s, must be sent within that time"
             raise HttpError(408, sentence, param="body", code="body_too_slow") from None
 
@@ -182,8 +194,26 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _refuse(error: HttpError, incoming: _Incoming, send: Send) -> None:
-    """Answer at once, then read what the client is still sending, within bounds, and close the connection."""
+def _shutting_down() -> HttpError:
+    sentence = "the server is shutting down: it finishes what runs and takes nothing new"
+    return HttpError(503, sentence, code="shutting_down", retry_after=5)
+
+
+async def _before(end: asyncio.Event, work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """What `work` returns or raises. Ends it and raises `asyncio.TimeoutError` after `seconds`, or once `end` is set."""
+    working, ending = asyncio.ensure_future(work), asyncio.ensure_future(end.wait())
+    try:
+        await asyncio.wait((working, ending), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise asyncio.TimeoutError
+    finally:
+        working.cancel()
+        ending.cancel()
+
+
+async def _refuse(error: HttpError, incoming: _Incoming, send: Send, end: asyncio.Event) -> None:
+    """Answer at once, then read what the client still sends, within bounds and until `end`, and close the connection."""
     body = json.dumps(error_body(error)).encode()
     headers = [
         (b"content-type", b"application/json"),
@@ -196,7 +226,7 @@ async def _refuse(error: HttpError, incoming: _Incoming, send: Send) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
     if not incoming.waits_to_be_asked:
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(_discard(incoming), DISCARD_SECONDS)
+            await _before(end, _discard(incoming), DISCARD_SECONDS)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
