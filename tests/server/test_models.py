@@ -37,6 +37,8 @@ def test_another_model_is_not(client: httpx.Client, name: str) -> None:
     [
         *[("GET", path, 404) for path in ("/", "/v1", "/docs", "/redoc")],
         ("POST", "/nowhere", 404),
+        ("GET", "/v1/completions/", 404),
+        ("POST", "/v1/completions/", 404),
         ("GET", "/v1/completions", 405),
         ("DELETE", "/v1/models", 405),
     ],
@@ -46,8 +48,18 @@ def test_no_such_route_is_an_error_of_the_usual_form(client: httpx.Client, metho
     assert response.status_code == status
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == {404: "not_found", 405: "method_not_allowed"}[status]
     assert f"{method} {path}" in error["message"]
     assert ("allow" in response.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models", "/v1/models/tiny"])
+def test_what_is_probed_takes_head(client: httpx.Client, path: str) -> None:
+    response = client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"] == "application/json"
+    assert set(client.get("/openapi.json").json()["paths"].get(path, {})) <= {"get"}
+    assert client.get(path).status_code == 200  # the connection is still in step
 
 
 def test_the_schema_has_every_route_and_the_tables_fields(client: httpx.Client) -> None:

@@ -98,32 +98,40 @@ class Admission:
         return Admitted(submit, prompt if isinstance(prompt, str) else None)
 
     def _prompt_token_ids(self, prompt: Prompt, longest: int) -> tuple[int, ...]:
-        """At least one token and at most `longest`. What cannot be that short is refused before it costs work."""
-
-        def check_text(text: str) -> None:
-            limit = longest * self._tokenizer.longest_piece
-            if len(text) > limit:
-                wanted = f"at most {limit:,} characters long, which {longest:,} tokens can be at most"
-                raise InvalidValueError("prompt", prompt, f"{wanted} (max_model_len is {self._max_model_len:,})")
-
-        if isinstance(prompt, str):
-            check_text(prompt)
-            token_ids = self._tokenizer.encode(checks.text("prompt", prompt))
-        elif not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
+        """At least one token and at most `longest`."""
+        if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
             raise InvalidValueError("prompt", prompt, "text, a list of token ids, or a list of messages")
+        self.check_size(prompt, longest)
+        if isinstance(prompt, str):
+            token_ids = self._tokenizer.encode(checks.text("prompt", prompt))
         elif prompt and isinstance(prompt[0], Mapping):
-            if len(prompt) > longest:
-                limit = f"at most {longest:,} messages, each being a token or more"
-                raise InvalidValueError("prompt", prompt, f"{limit} (max_model_len is {self._max_model_len:,})")
-            token_ids = self.chat_token_ids(cast("Messages", prompt), check_text)
+            token_ids = self.chat_token_ids(cast("Messages", prompt), lambda text: self.check_size(text, longest))
         else:
-            self._check_length(prompt, len(prompt), longest)
             most = self._vocab_size - 1
             token_ids = [checks.integer(f"prompt[{i}]", token_id, 0, most) for i, token_id in enumerate(prompt)]
         if not token_ids:
             raise InvalidValueError("prompt", prompt, "at least one token long")
         self._check_length(prompt, len(token_ids), longest)
         return tuple(token_ids)
+
+    def check_size(self, prompt: Prompt, longest: int | None = None) -> None:
+        """Raises `InvalidValueError` for what cannot be so few tokens as `longest`, before it costs work.
+
+        Text is judged by its characters, token ids and messages by their number. longest: unset, max_model_len.
+        """
+        longest = self._max_model_len if longest is None else longest
+        context = f"(max_model_len is {self._max_model_len:,})"
+        if isinstance(prompt, str):
+            most = longest * self._tokenizer.longest_piece
+            if len(prompt) > most:
+                limit = f"at most {most:,} characters long, which {longest:,} tokens can be at most {context}"
+                raise InvalidValueError("prompt", prompt, limit)
+        elif prompt and isinstance(prompt[0], Mapping):
+            if len(prompt) > longest:
+                limit = f"at most {longest:,} messages, each being a token or more {context}"
+                raise InvalidValueError("prompt", prompt, limit)
+        else:
+            self._check_length(prompt, len(prompt), longest)
 
     def chat_token_ids(self, messages: Messages, check_text: Callable[[str], object] | None = None) -> list[int]:
         """A conversation as the chat template writes it. Raises `PagodaError`. check_text: sees the text first, may raise."""

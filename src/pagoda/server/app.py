@@ -28,6 +28,7 @@ def create_app(service: Service) -> FastAPI:
         description="LLM inference behind OpenAI's API.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirection has no body, and a client may not send a POST again
     )
     app.state.service = service
     for part in (openai, models, tokenize, health, metrics):
@@ -71,7 +72,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
         405: f"{request.method} {path}: this path does not take {request.method}",
     }
     sentence = sentences.get(error.status_code, f"{request.method} {path}: {error.detail}")
-    return error_response(HttpError(error.status_code, sentence), error.headers)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+    return error_response(HttpError(error.status_code, sentence, code=code), error.headers)
 
 
 async def _defect(request: Request, error: Exception) -> Response:

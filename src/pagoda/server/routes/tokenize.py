@@ -1,4 +1,7 @@
-"""/tokenize and /detokenize: what the model's own tokenizer and chat template make of a text, and of tokens."""
+"""/tokenize and /detokenize: what the model's own tokenizer and chat template make of a text, and of tokens.
+
+Neither takes what is too long to be a prompt: otherwise one body could keep the server busy for seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from pagoda import checks
 from pagoda.errors import InvalidValueError
+from pagoda.server.generation import renaming
 from pagoda.server.json_body import JsonRoute
 from pagoda.server.openai.fields import Fields, accepted, honoured, json_schema, table
 from pagoda.server.openai.request_schemas import json_body
@@ -74,16 +78,25 @@ def router(service: Service) -> APIRouter:
             raise InvalidValueError("prompt", given.get("prompt"), "given, or messages, but not both")
         if "prompt" in given:
             added = checks.boolean("add_special_tokens", given.get("add_special_tokens", True))
-            return llm.tokenizer.encode(checks.text("prompt", given["prompt"]), add_special_tokens=added)
+            text = checks.text("prompt", given["prompt"])
+            llm.check_size(text)
+            return llm.tokenizer.encode(text, add_special_tokens=added)
         if "add_special_tokens" in given:
             limit = "left out with messages: the chat template says where special tokens go"
             raise InvalidValueError("add_special_tokens", given["add_special_tokens"], limit)
-        return llm.chat_token_ids(checked_messages(given["messages"]))
+        messages = checked_messages(given["messages"])
+        with renaming({"prompt": "messages"}):
+            llm.check_size(messages)
+            return llm.chat_token_ids(messages, llm.check_size)
 
     def _text(given: dict[str, Any]) -> dict[str, Any]:
         tokens, limit = given.get("tokens"), llm.tokenizer.vocab_size - 1
         if not isinstance(tokens, list):
             raise InvalidValueError("tokens", tokens, "a list of token ids")
+        if tokens:
+            checks.integer("tokens[0]", tokens[0], 0, limit)  # so that it is not taken for a conversation
+        with renaming({"prompt": "tokens"}):
+            llm.check_size(tokens)
         for index, token_id in enumerate(tokens):
             checks.integer(f"tokens[{index}]", token_id, 0, limit)
         return {"prompt": llm.tokenizer.decode(tokens, skip_special_tokens=False)}
