@@ -16,7 +16,7 @@ from tests.cli.conftest import Pagoda
 def test_version_and_help(pagoda: Pagoda) -> None:
     assert pagoda("--version").stdout == f"pagoda {__version__}\n"
     shown = pagoda("--help").stdout
-    for command in ("chat", "generate", "inspect", "bench"):
+    for command in ("serve", "chat", "generate", "inspect", "bench"):
         assert f"  {command} " in shown
 
 
@@ -64,6 +64,16 @@ def test_a_refusal_is_exit_code_2_and_one_sentence(pagoda: Pagoda, arguments: li
     assert refused.stdout == ""
     assert named in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--port", "80x"], ["generate", "--temperature", "abc", "--prompt", "x"]]
+)
+def test_a_value_that_cannot_be_read_is_one_sentence(pagoda: Pagoda, arguments: list[str]) -> None:
+    done = pagoda(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert arguments[1] in done.stderr
 
 
 def test_a_corrupt_model_is_one_sentence(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ def _told() -> Iterator[None]:
     except PagodaError as error:
         note(f"pagoda: {worded(error)}")
         raise typer.Exit(BAD_INPUT) from None
+    except typer.BadParameter as error:
+        note(f"pagoda: {error.format_message()}")
+        raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as interrupt:
         note(f"pagoda: {interrupt}" if str(interrupt) else "pagoda: interrupted")
         raise typer.Exit(INTERRUPTED) from None
