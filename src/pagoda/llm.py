@@ -156,17 +156,13 @@ class LLM(_Loaded):
 
         Raises there where it is refused or fails.
         """
-        handle = self.submit(prompt, sampling_params)
-        yield from handle
-        _raised(handle.result())
+        yield from self._stream(prompt, sampling_params)
 
     def stream_chat(
         self, messages: Messages, sampling_params: SamplingParams | None = None
     ) -> Iterator[CompletionDelta]:
         """Deltas of the next message of one conversation."""
-        handle = self.submit(_conversation(messages), sampling_params)
-        yield from handle
-        _raised(handle.result())
+        yield from self._stream(_conversation(messages), sampling_params)
 
     def submit(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
@@ -187,6 +183,11 @@ class LLM(_Loaded):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _stream(self, prompt: Prompt, sampling_params: SamplingParams | None) -> Iterator[CompletionDelta]:
+        handle = self.submit(prompt, sampling_params)
+        yield from handle
+        _raised(handle.result())
 
     def _run(
         self, prompts: Sequence[Prompt], params: Params, errors: OnError, progress: bool | None

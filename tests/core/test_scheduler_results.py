@@ -138,12 +138,12 @@ def test_one_choice_can_be_aborted() -> None:
     assert scheduler.num_waiting == 1
 
 
-def test_abort_all_ends_what_runs_and_what_waits() -> None:
+def test_abort_ends_what_runs_and_what_waits() -> None:
     scheduler = make_scheduler(max_num_seqs=1)
     for name in "abc":
         scheduler.add(make_request(name))
     turn(scheduler)
-    assert sorted(event.key.request_id for event in scheduler.abort_all()) == ["a", "b", "c"]
+    assert sorted(event.key.request_id for name in "abc" for event in scheduler.abort(name)) == ["a", "b", "c"]
     assert not scheduler.has_unfinished
     assert scheduler.schedule().rows == ()
 

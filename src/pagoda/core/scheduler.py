@@ -173,10 +173,6 @@ class Scheduler:
         choices = list(self.requests.get(request_id, ())) if choice is None else [choice]
         return [event for number in choices for event in self.finish(RequestKey(request_id, number), "abort")]
 
-    def abort_all(self) -> list[TokenEvent]:
-        """End every request. Steps in flight are still to be taken in by `update`."""
-        return [event for request_id in list(self.requests) for event in self.abort(request_id)]
-
     def finish(self, key: RequestKey, finish_reason: str, error: str | None = None) -> list[TokenEvent]:
         """End one choice from outside, for a reason the scheduler does not know of. What is not under way is ignored."""
         request = self.requests.get(key.request_id, {}).get(key.choice)

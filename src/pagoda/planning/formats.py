@@ -20,10 +20,6 @@ class WeightFormat:
     block_elements: int
     block_bytes: int
 
-    @property
-    def bits_per_element(self) -> float:
-        return 8 * self.block_bytes / self.block_elements
-
 
 FORMATS = {
     name: WeightFormat(name, elements, size)
