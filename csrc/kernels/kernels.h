@@ -1,0 +1,109 @@
+// The table of kernels that one instruction set provides. All of csrc/kernels/*.cpp is compiled once for each.
+//
+// A kernel's numbers depend on its arguments' values only: never on how many rows or tiles one call has, on where they lie
+// in memory, or on the thread. So each output element has one chain of additions, in the order of its inputs.
+#pragma once
+
+#include "../format.h"
+#include "../tensor.h"
+
+namespace pagoda {
+
+// y[r][16 t + lane] = x[r] · tile t's lane + bias, for rows [0, num_rows) and tiles [0, num_tiles).
+struct LinearTask {
+  const uint8_t* tiles;      // the first tile; the next is tile_bytes further
+  size_t tile_bytes;
+  size_t num_tiles;
+  size_t num_columns;        // valid ones; the last tile may have fewer than 16
+  size_t k;
+  Rows x;
+  size_t num_rows;
+  float* y;                  // of the first tile's first lane
+  size_t y_stride;           // elements
+  const float* bias;         // of the first tile's first lane, padded to whole tiles; or null
+};
+using LinearKernel = void (*)(const LinearTask&);
+
+// Norms of one row of n numbers. With y the row is x + y, which is also written to `total`.
+struct NormTask {
+  const float* x;
+  const float* y;            // or null
+  float* total;              // or null, where y is
+  const float* gain;
+  const float* bias;         // layer norm only
+  float eps;
+  size_t n;
+  float* scratch;            // n numbers
+  RowOut out;
+};
+
+enum class Activation : uint8_t { silu, gelu_tanh };
+
+// One request's attention in one layer: the queries of `num_tokens` tokens at positions start …, all heads that share one
+// K/V head. K and V are read from the paged cache only, where this step's are already stored.
+//
+// Cache of one layer, bf16: K [block][kv_head][block_size / 16][head_dim / 2][16 keys][2], so that 16 keys are 16 lanes;
+// V [block][kv_head][block_size / 2][head_dim][2], so that a pair of keys is a pair of inputs. head_dim is even.
+struct AttentionTask {
+  const float* q;            // [num_tokens] rows of q_stride, this K/V head's first query head at column 0
+  size_t q_stride;
+  size_t num_tokens;
+  size_t start;              // position of the first token
+  size_t heads;              // query heads that share the K/V head
+  size_t head_dim;
+  float scale;
+  size_t window;             // 0: none
+  const uint16_t* k;         // the layer's K, and V, of this K/V head in block 0
+  const uint16_t* v;
+  size_t block_stride;       // elements from one block to the next
+  size_t block_size;         // a multiple of 16
+  const int32_t* block_table;
+};
+
+// A part of the keys, cut at absolute positions: [split × kSplitKeys, (split + 1) × kSplitKeys).
+inline constexpr size_t kSplitKeys = 256;
+
+// What attention over one split gives for each (token, head): the largest score, the sum of exp(score − largest), and the
+// sum of those times V, which has head_dim numbers. Empty splits have largest −infinity and sum 0.
+struct Partial {
+  float* largest;            // [num_tokens × heads]
+  float* sum;                // [num_tokens × heads]
+  float* values;             // [num_tokens × heads][head_dim]
+};
+
+struct Kernels {
+  const char* name;
+
+  LinearKernel linear[kNumFormats];
+
+  // One row of a packed matrix, as an embedding table: out[i] = scale × value.
+  void (*unpack_row[kNumFormats])(const uint8_t* tile, size_t lane, size_t k, float scale, float* out);
+
+  void (*rms_norm)(const NormTask&);
+  void (*layer_norm)(const NormTask&);
+  void (*add)(const float* x, const float* y, size_t n, float* out);
+  // The row in every form that is wanted.
+  void (*write_row)(const float* x, size_t n, const RowOut& out);
+  // activation(gate) × up; n is a multiple of 32 wherever quantized codes are wanted. scratch: n numbers.
+  void (*gated_activation)(const float* gate, const float* up, size_t n, Activation, float* scratch, const RowOut& out);
+  void (*activation)(const float* x, size_t n, Activation, float* scratch, const RowOut& out);
+
+  // Rotates the first 2 × half numbers of a head in place: element i with i + half.
+  void (*rotate)(float* head, const float* cosine, const float* sine, size_t half);
+  // K and V of one token and K/V head into the cache; k and v point to the block and K/V head, offset is inside the block.
+  void (*store_kv)(const float* key, const float* value, size_t head_dim, size_t block_size, size_t offset, uint16_t* k,
+                   uint16_t* v);
+
+  // Scores, softmax and values over one split. scratch: attention_scratch(task) bytes, 64-aligned.
+  void (*attend)(const AttentionTask&, size_t split, const Partial& out, void* scratch);
+  size_t (*attention_scratch)(const AttentionTask&);
+  // Joins what `next` found to `running`, rows × head_dim; the order of joins is that of the splits.
+  void (*merge)(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
+  // values / sum of one (token, head).
+  void (*finish)(const float* values, float sum, size_t head_dim, float* out);
+};
+
+// The table of an instruction set that was compiled in and that this machine can execute; null otherwise.
+const Kernels* kernels_for(const char* name);
+
+}  // namespace pagoda
