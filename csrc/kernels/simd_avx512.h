@@ -37,7 +37,7 @@ inline float largest(f32x16 a) { return _mm512_reduce_max_ps(a); }
 // x with the lanes from n on replaced by `rest`.
 inline f32x16 keep_first(f32x16 x, size_t n, f32x16 rest) { return _mm512_mask_blend_ps(first(n), rest, x); }
 inline f32x16 round_to_integer(f32x16 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-// a × 2^n for integral n within −126 … 127.
+// a × 2^n for integral n within −252 … 254, with gradual underflow; NaN where a is.
 inline f32x16 scale_by_power(f32x16 a, f32x16 n) { return _mm512_scalef_ps(a, n); }
 
 // narrower floats

@@ -79,7 +79,9 @@ inline f32x16 keep_first(f32x16 x, size_t n, f32x16 rest) {
 inline f32x16 round_to_integer(f32x16 a) { return detail::each([&](int i) { return std::nearbyintf(a.lane[i]); }); }
 inline f32x16 scale_by_power(f32x16 a, f32x16 n) {
   return detail::each([&](int i) {
-    return a.lane[i] * detail::from_bits(static_cast<uint32_t>(static_cast<int32_t>(n.lane[i]) + 127) << 23);
+    const int32_t whole = n.lane[i] == n.lane[i] ? static_cast<int32_t>(n.lane[i]) : 0, half = whole / 2;
+    return a.lane[i] * detail::from_bits(static_cast<uint32_t>(half + 127) << 23) *
+           detail::from_bits(static_cast<uint32_t>(whole - half + 127) << 23);
   });
 }
 
