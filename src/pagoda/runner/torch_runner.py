@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pagoda.core.step import RequestKey, RowResult, RunnerOutput, SchedulerOutput, TokenLogprobs
+from pagoda.core.step import RunnerOutput, SchedulerOutput
 from pagoda.errors import DoesNotFitError
 from pagoda.loading.checkpoint import Checkpoint
 from pagoda.models.family import Family, Model
@@ -20,8 +20,8 @@ from pagoda.planning.model_spec import ModelSpec
 from pagoda.planning.workspace import attention_tile
 from pagoda.progress import Progress, silent
 from pagoda.runner.prepare import InputBatch, PreparedStep, PromptLogits
+from pagoda.runner.requests import PromptScores, RunningRequests, Sampled
 from pagoda.sampling.batch import SamplingBatch
-from pagoda.sampling.state import SamplingState
 from pagoda.sampling.torch_logprobs import LogprobTensors, logprob_tensors
 from pagoda.sampling.torch_sampler import broken_rows, sample
 
@@ -70,17 +70,16 @@ class TorchRunner:
         """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding.
         tile: how much attention takes at once.
         """
-        self._model, self._ops, self._inputs, self._tile = model, ops, inputs, tile
+        self._model, self._ops, self._tile = model, ops, tile
         self._device, self._vocab_size = device, real_vocab_size
-        self._states: dict[RequestKey, SamplingState] = {}
-        self._failed: dict[RequestKey, str] = {}
+        self._requests = RunningRequests(inputs, real_vocab_size)
         self._launched: _Launched | None = None
         self._collectable: deque[RunnerOutput | Exception] = deque()
 
     @torch.inference_mode()
     def submit(self, step: SchedulerOutput) -> None:
         self._settle()
-        prepared = self._prepare(step)
+        prepared = self._requests.prepare(step)
         logits = self._forward(prepared)
         self._launched = self._sample(prepared, logits)
 
@@ -98,14 +97,6 @@ class TorchRunner:
         if self._device.type == "cuda":  # torch keeps freed memory, which the next model's plan would not see
             torch.cuda.empty_cache()
 
-    def _prepare(self, step: SchedulerOutput) -> PreparedStep:
-        for key in step.dropped:
-            self._states.pop(key, None)
-            self._failed.pop(key, None)
-        for request in step.new:
-            self._states[request.key] = SamplingState(request, self._vocab_size)
-        return self._inputs.prepare(step)
-
     def _forward(self, prepared: PreparedStep) -> torch.Tensor:
         """Logits [rows of logits, vocabulary with padding], float32."""
         batch = torch_batch(prepared.batch, self._ops.cache.block_size, self._device, self._tile)
@@ -114,7 +105,7 @@ class TorchRunner:
 
     def _sample(self, prepared: PreparedStep, logits: torch.Tensor) -> _Launched:
         rows = torch.from_numpy(prepared.sampling_logits).to(self._device, non_blocking=True)
-        states = [self._states[prepared.keys[row]] for row in prepared.sampling_rows.tolist()]
+        states = self._requests.sampling_states(prepared)
         own = logits if len(rows) == len(logits) else logits[rows]
         token_ids, broken = sample(own, SamplingBatch.of(states), self._vocab_size)
         counts = [state.params.logprobs for state in states]
@@ -130,7 +121,7 @@ class TorchRunner:
     def _prompt_logprobs(self, prepared: PreparedStep, prompt: PromptLogits, logits: torch.Tensor) -> _PromptLogprobs:
         own = logits[prompt.first : prompt.first + len(prompt.token_ids)]
         token_ids = torch.from_numpy(prompt.token_ids).to(self._device, non_blocking=True)
-        alternatives = self._states[prepared.keys[prompt.row]].params.prompt_logprobs or 0
+        alternatives = self._requests.prompt_alternatives(prepared, prompt)
         places = torch.arange(len(own), device=self._device)
         logprobs = logprob_tensors(own, places, token_ids, alternatives, self._vocab_size)
         return _PromptLogprobs(prompt, broken_rows(own, self._vocab_size), logprobs)
@@ -147,51 +138,17 @@ class TorchRunner:
             self._collectable.append(error)
 
     def _results(self, launched: _Launched) -> RunnerOutput:
-        prepared = launched.prepared
-        results = [RowResult(key) for key in prepared.keys]
-        for prompt in launched.prompts:
-            row = prompt.logits.row
-            results[row] = self._prompt_result(prepared.keys[row], prompt)
-        logprobs = self._trimmed_logprobs(launched)
-        sampled = zip(
-            prepared.sampling_rows.tolist(), launched.token_ids.tolist(), launched.broken.tolist(), strict=True
+        entries = launched.logprobs.to_host() if launched.logprobs is not None else []
+        sampled = Sampled(
+            launched.token_ids.tolist(),
+            launched.broken.tolist(),
+            dict(zip(launched.logprob_rows, entries, strict=True)),
         )
-        for place, (row, token_id, broken) in enumerate(sampled):
-            key = prepared.keys[row]
-            if broken:
-                self._fail(key, int(prepared.batch.seq_lens[row]))
-            # A failed request may already be scheduled again, so it goes on, with whatever token, until it is dropped.
-            self._inputs.append(key, token_id)
-            self._states[key].append(token_id)
-            results[row] = RowResult(key, token_id, logprobs.get(place), results[row].prompt_logprobs)
-        failed = self._failed
-        rows = (RowResult(row.key, error=failed[row.key]) if row.key in failed else row for row in results)
-        return RunnerOutput(prepared.step, tuple(rows))
-
-    def _prompt_result(self, key: RequestKey, prompt: _PromptLogprobs) -> RowResult:
-        broken = prompt.broken.tolist()
-        if any(broken):
-            self._fail(key, prompt.logits.position + broken.index(True))
-        return RowResult(key, prompt_logprobs=tuple(prompt.logprobs.to_host()))
-
-    def _trimmed_logprobs(self, launched: _Launched) -> dict[int, TokenLogprobs]:
-        """By place among the sampling rows; each with as many alternatives as it wants."""
-        if launched.logprobs is None:
-            return {}
-        keys = launched.prepared.keys
-        rows = launched.prepared.sampling_rows.tolist()
-        trimmed: dict[int, TokenLogprobs] = {}
-        for place, entry in zip(launched.logprob_rows, launched.logprobs.to_host(), strict=True):
-            end = 1 + (self._states[keys[rows[place]]].params.logprobs or 0)
-            trimmed[place] = TokenLogprobs(entry.token_ids[:end], entry.logprobs[:end], entry.ranks[:end])
-        return trimmed
-
-    def _fail(self, key: RequestKey, position: int) -> None:
-        self._failed.setdefault(
-            key,
-            f"the model's logits for the token at position {position:,} are not numbers (NaN or infinite); "
-            "its weights are damaged, or the number format overflows",
-        )
+        prompts = [
+            PromptScores(prompt.logits, prompt.broken.tolist(), prompt.logprobs.to_host())
+            for prompt in launched.prompts
+        ]
+        return self._requests.results(launched.prepared, sampled, prompts)
 
 
 def build_torch_runner(
