@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,7 @@ class InputBatch:
 
     The scheduler names positions; which tokens are there, what was sampled and in which blocks it lies is known here.
     A step that contradicts what is known raises `InvariantError` and fails as a whole: no scheduler should ask for it.
+    All block tables are rows of one array, so that laying out a step takes a few array operations whatever its size.
     """
 
     def __init__(self, num_blocks: int, block_size: int, max_num_seqs: int, vocab_size: int) -> None:
@@ -57,19 +60,24 @@ class InputBatch:
         self._num_blocks, self._block_size = num_blocks, block_size
         self._max_num_seqs, self._vocab_size = max_num_seqs, vocab_size
         self._running: dict[RequestKey, _Running] = {}
+        self._tables = np.zeros((max_num_seqs, 16), np.int32)
+        self._free_tables = list(range(max_num_seqs))
 
     def __len__(self) -> int:
         return len(self._running)
 
     def append(self, key: RequestKey, token_id: int) -> None:
         """The next token of a running request was chosen."""
-        self._running[key].tokens.extend([token_id])
+        self._running[key].tokens.append(token_id)
 
     def prepare(self, step: SchedulerOutput) -> PreparedStep:
         """Forget, add, and lay out the step's rows."""
         for key in step.dropped:
             # A step that failed may never have come to add it.
-            self._running.pop(key, None)
+            known = self._running.pop(key, None)
+            if known is not None:
+                self._tables[known.table, : known.num_blocks] = 0
+                self._free_tables.append(known.table)
         for request in step.new:
             self._add(request)
         if not step.rows:
@@ -78,18 +86,18 @@ class InputBatch:
         return self._laid_out(step, running)
 
     def _add(self, request: NewRequest) -> None:
-        key, tokens = request.key, np.array(request.token_ids, np.int64)
+        key, tokens = request.key, array("q", request.token_ids)
         if key in self._running:
             raise InvariantError(f"{key} is new, but it is running already")
         if len(self._running) >= self._max_num_seqs:
             raise InvariantError(f"{key} is new, but the {self._max_num_seqs:,} that may run at once are running")
         if not 1 <= request.num_prompt_tokens <= len(tokens):
             raise InvariantError(f"{key} has {request.num_prompt_tokens:,} prompt tokens of {len(tokens):,}")
-        if tokens.min() < 0 or tokens.max() >= self._vocab_size:
+        if min(tokens) < 0 or max(tokens) >= self._vocab_size:
             # On a GPU an id outside the table would end the process, not the request.
             raise InvariantError(f"{key} has token ids that are not from 0 to {self._vocab_size - 1:,}")
         wants_prompt = request.sampling.prompt_logprobs is not None
-        self._running[key] = _Running(request.num_prompt_tokens, wants_prompt, _Ints(tokens))
+        self._running[key] = _Running(request.num_prompt_tokens, wants_prompt, tokens, self._free_tables.pop())
 
     def _checked(self, row: ScheduledRow) -> _Running:
         """The row's request, moved on by the row."""
@@ -104,103 +112,97 @@ class InputBatch:
             )
         if row.samples and end != len(known.tokens):
             raise InvariantError(f"{row.key} samples after position {end - 1:,}, which is not its last")
-        if any(not 0 <= block_id < self._num_blocks for block_id in row.new_block_ids):
-            raise InvariantError(f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are")
-        known.blocks.extend(row.new_block_ids)
-        if end > len(known.blocks) * self._block_size:
+        if row.new_block_ids:
+            self._extend_table(known, row)
+        if end > known.num_blocks * self._block_size:
             raise InvariantError(f"{row.key} is to compute position {end - 1:,}, for which its table has no block")
         known.num_computed = end
         return known
+
+    def _extend_table(self, known: _Running, row: ScheduledRow) -> None:
+        if any(not 0 <= block_id < self._num_blocks for block_id in row.new_block_ids):
+            raise InvariantError(f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are")
+        end = known.num_blocks + len(row.new_block_ids)
+        if end > self._tables.shape[1]:
+            wider = np.zeros((self._max_num_seqs, 2 * end), np.int32)
+            wider[:, : self._tables.shape[1]] = self._tables
+            self._tables = wider
+        self._tables[known.table, known.num_blocks : end] = row.new_block_ids
+        known.num_blocks = end
 
     def _laid_out(self, step: SchedulerOutput, running: Sequence[_Running]) -> PreparedStep:
         rows = step.rows
         starts = np.array([row.start for row in rows], np.int64)
         counts = np.array([row.num_tokens for row in rows], np.int64)
+        width = max(known.num_blocks for known in running)
+        block_table = self._tables[:, :width].take([known.table for known in running], axis=0)
         query_start_loc = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(counts, out=query_start_loc[1:])
-        row_of_token = np.repeat(np.arange(len(rows)), counts)
-        positions = np.arange(query_start_loc[-1]) - (query_start_loc[:-1] - starts)[row_of_token]
-        pieces = [
-            known.tokens.values[row.start : row.start + row.num_tokens]
-            for row, known in zip(rows, running, strict=True)
-        ]
-        block_table = np.zeros((len(rows), max(len(known.blocks) for known in running)), np.int32)
-        for table, known in zip(block_table, running, strict=True):
-            table[: len(known.blocks)] = known.blocks.values
+        shares = zip(rows, running, strict=True)
+        if query_start_loc[-1] == len(rows):  # a token of each, as in most steps
+            row_of_token, positions = np.arange(len(rows)), starts
+            input_ids = np.array([known.tokens[row.start] for row, known in shares], np.int64)
+        else:
+            row_of_token = np.repeat(np.arange(len(rows)), counts)
+            positions = np.arange(query_start_loc[-1]) - (query_start_loc[:-1] - starts)[row_of_token]
+            input_ids = np.concatenate(
+                [known.token_ids(row.start, row.start + row.num_tokens) for row, known in shares]
+            )
         block, offset = np.divmod(positions, self._block_size)
-        new_blocks = [block_id for row in rows for block_id in row.new_block_ids]
-        logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc)
+        logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc[1:].tolist())
         batch = Batch(
-            input_ids=np.concatenate(pieces),
+            input_ids=input_ids,
             positions=positions,
             slot_mapping=block_table[row_of_token, block].astype(np.int64) * self._block_size + offset,
             query_start_loc=query_start_loc.astype(np.int32),
             seq_lens=(starts + counts).astype(np.int32),
             block_table=block_table,
             logit_rows=logit_rows,
-            new_blocks=np.array(new_blocks, np.int64),
+            new_blocks=np.array([block_id for row in rows for block_id in row.new_block_ids], np.int64),
         )
-        keys = tuple(row.key for row in rows)
+        keys = tuple([row.key for row in rows])
         return PreparedStep(step.step, keys, batch, sampling_rows, sampling_logits, prompts)
 
 
 def _logit_rows(
-    rows: Sequence[ScheduledRow], running: Sequence[_Running], query_start_loc: Int64
+    rows: Sequence[ScheduledRow], running: Sequence[_Running], ends: Sequence[int]
 ) -> tuple[Int64, Int64, Int64, tuple[PromptLogits, ...]]:
-    """(logit_rows of the batch, sampling_rows, sampling_logits, prompts)."""
-    wanted: list[Int64] = []
-    num_wanted = 0
+    """(logit_rows of the batch, sampling_rows, sampling_logits, prompts). ends: of each row's tokens in the step."""
+    wanted: list[int] = []
     sampling_rows: list[int] = []
     sampling_logits: list[int] = []
     prompts: list[PromptLogits] = []
-    for index, (row, known) in enumerate(zip(rows, running, strict=True)):
-        first_token = int(query_start_loc[index])
-        # The logits at a position speak of the next one, so those at the prompt's last speak of the output.
-        num_prompt = min(row.start + row.num_tokens, known.num_prompt_tokens - 1) - row.start
-        if known.wants_prompt and num_prompt > 0:
-            following = known.tokens.values[row.start + 1 : row.start + 1 + num_prompt].copy()
-            prompts.append(PromptLogits(index, num_wanted, following, row.start + 1))
-            wanted.append(np.arange(first_token, first_token + num_prompt))
-            num_wanted += num_prompt
+    for index, (row, known, end) in enumerate(zip(rows, running, ends, strict=True)):
+        if known.wants_prompt:
+            # The logits at a position speak of the next one, so those at the prompt's last speak of the output.
+            num_prompt = min(row.start + row.num_tokens, known.num_prompt_tokens - 1) - row.start
+            if num_prompt > 0:
+                following = known.token_ids(row.start + 1, row.start + 1 + num_prompt)
+                prompts.append(PromptLogits(index, len(wanted), following, row.start + 1))
+                wanted += range(end - row.num_tokens, end - row.num_tokens + num_prompt)
         if row.samples:
             sampling_rows.append(index)
-            sampling_logits.append(num_wanted)
-            wanted.append(query_start_loc[index + 1 : index + 2] - 1)
-            num_wanted += 1
-    logit_rows = np.concatenate(wanted) if wanted else np.zeros(0, np.int64)
-    return logit_rows, np.array(sampling_rows, np.int64), np.array(sampling_logits, np.int64), tuple(prompts)
-
-
-class _Ints:
-    """An int64 array that grows at its end, in constant time a number on average."""
-
-    def __init__(self, values: Int64) -> None:
-        self._room = values
-        self._length = len(values)
-
-    def __len__(self) -> int:
-        return self._length
-
-    @property
-    def values(self) -> Int64:
-        return self._room[: self._length]
-
-    def extend(self, values: Sequence[int]) -> None:
-        length = self._length + len(values)
-        if length > len(self._room):
-            room = np.zeros(max(16, 2 * length), np.int64)
-            room[: self._length] = self.values
-            self._room = room
-        self._room[self._length : length] = values
-        self._length = length
+            sampling_logits.append(len(wanted))
+            wanted.append(end - 1)
+    as_array = functools.partial(np.array, dtype=np.int64)
+    return as_array(wanted), as_array(sampling_rows), as_array(sampling_logits), tuple(prompts)
 
 
 @dataclass(slots=True)
 class _Running:
-    """One running request. num_computed: positions computed by the steps prepared so far."""
+    """One running request.
+
+    tokens: int64, all known ones. table, num_blocks: which row of the tables is its own, and how much of it.
+    num_computed: positions computed by the steps prepared so far.
+    """
 
     num_prompt_tokens: int
     wants_prompt: bool
-    tokens: _Ints
-    blocks: _Ints = field(default_factory=lambda: _Ints(np.zeros(0, np.int64)))
+    tokens: array[int]
+    table: int
+    num_blocks: int = 0
     num_computed: int = 0
+
+    def token_ids(self, start: int, end: int) -> Int64:
+        """A copy of the tokens at these positions."""
+        return np.frombuffer(self.tokens[start:end], np.int64)
