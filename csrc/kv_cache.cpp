@@ -1,0 +1,64 @@
+#include "kv_cache.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace pagoda {
+namespace {
+
+float from_bf16(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+KVCache::KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size)
+    : num_blocks_(num_blocks), block_size_(block_size) {
+  if (block_size == 0 || block_size % 16 != 0)
+    throw std::invalid_argument("block_size is " + std::to_string(block_size) + ", must be a multiple of 16");
+  size_t elements = 0;
+  for (const auto& [kv_heads, head_dim] : layers) {
+    if (head_dim == 0 || head_dim % 2 != 0)
+      throw std::invalid_argument("head_dim is " + std::to_string(head_dim) + ", must be even");
+    const size_t head = block_size * head_dim;
+    layers_.push_back({kv_heads, head_dim, nullptr, nullptr, head, kv_heads * head});
+    elements += 2 * num_blocks * kv_heads * head;
+  }
+  memory_ = Memory(elements * sizeof(uint16_t));
+  uint16_t* next = reinterpret_cast<uint16_t*>(memory_.data());
+  for (Layer& layer : layers_) {
+    layer.k = next;
+    layer.v = next + num_blocks * layer.block_elements;
+    next = layer.v + num_blocks * layer.block_elements;
+  }
+}
+
+void KVCache::zero(size_t layer, size_t block) {
+  const Layer& l = layers_[layer];
+  std::memset(l.k + block * l.block_elements, 0, l.block_elements * sizeof(uint16_t));
+  std::memset(l.v + block * l.block_elements, 0, l.block_elements * sizeof(uint16_t));
+}
+
+void KVCache::read_keys(size_t layer, size_t block, float* out) const {
+  const Layer& l = layers_[layer];
+  const uint16_t* k = l.k + block * l.block_elements;
+  for (size_t t = 0; t < block_size_; ++t)
+    for (size_t h = 0; h < l.kv_heads; ++h)
+      for (size_t d = 0; d < l.head_dim; ++d)
+        *out++ = from_bf16(k[h * l.head_elements + (t / 16 * (l.head_dim / 2) + d / 2) * 32 + t % 16 * 2 + d % 2]);
+}
+
+void KVCache::read_values(size_t layer, size_t block, float* out) const {
+  const Layer& l = layers_[layer];
+  const uint16_t* v = l.v + block * l.block_elements;
+  for (size_t t = 0; t < block_size_; ++t)
+    for (size_t h = 0; h < l.kv_heads; ++h)
+      for (size_t d = 0; d < l.head_dim; ++d)
+        *out++ = from_bf16(v[h * l.head_elements + (t / 2 * l.head_dim + d) * 2 + t % 2]);
+}
+
+}  // namespace pagoda
