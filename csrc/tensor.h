@@ -8,11 +8,11 @@ namespace pagoda {
 
 // What goes with 32 quantized inputs of a row: value = scale × code.
 struct Group {
-  float scale;        // largest magnitude / 127; 0 where all are 0
-  float scaled_sum;   // scale × sum of the 32 codes
-  int16_t sums[2];    // of the codes 0 … 15 and 16 … 31
+  int32_t offsets[2];   // −128 × sum of the codes 0 … 15, and of 16 … 31: what an offset of 128 in weights' codes takes away
+  float scale;          // largest magnitude / 127; 0 where all are 0
+  float scaled_sum;     // scale × sum of the 32 codes
 };
-static_assert(sizeof(Group) == 12);
+static_assert(sizeof(Group) == 16);
 
 // One row to be written; a null pointer: that form is not wanted.
 struct RowOut {
@@ -48,7 +48,7 @@ struct Tensor {
   size_t f32_stride() const { return row_bytes(width * 4) / 4; }
   size_t bf16_stride() const { return row_bytes((width + 1) / 2 * 4) / 2; }
   size_t code_stride() const { return row_bytes(width); }
-  size_t group_stride() const { return width / kGroup; }
+  size_t group_stride() const { return row_bytes(width / kGroup * sizeof(Group)) / sizeof(Group); }
 
   RowOut row(size_t r) const {
     return {f32 ? f32 + r * f32_stride() : nullptr, bf16 ? bf16 + r * bf16_stride() : nullptr,
@@ -62,7 +62,7 @@ static inline constexpr size_t form_bytes(Form form, size_t width, size_t rows) 
   switch (form) {
     case Form::f32: return rows * row_bytes(width * 4);
     case Form::bf16: return rows * row_bytes((width + 1) / 2 * 4);
-    case Form::q8: return rows * row_bytes(width) + align64(rows * (width / kGroup) * sizeof(Group));
+    case Form::q8: return rows * (row_bytes(width) + row_bytes(width / kGroup * sizeof(Group)));
   }
   return 0;
 }

@@ -69,10 +69,19 @@ inline f32x16 load_i8(const int8_t* p) {
 
 // packed codes
 inline u8x64 load_codes(const uint8_t* p) { return _mm512_loadu_si512(p); }
-inline u8x64 lower_nibbles(u8x64 x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
-inline u8x64 upper_nibbles(u8x64 x) { return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15)); }
-// x with 16 added to each byte whose bit is set; no byte has it yet.
-inline u8x64 with_fifth_bits(u8x64 x, uint64_t bits) { return _mm512_mask_add_epi8(x, bits, x, _mm512_set1_epi8(16)); }
+// Each byte shifted to the left by `shift`, or to the right where that is negative, and masked. The mask must drop what came
+// from a neighbouring byte.
+template <int shift>
+inline u8x64 bits(u8x64 x, uint8_t mask) {
+  if constexpr (shift > 0) x = _mm512_slli_epi16(x, shift);
+  if constexpr (shift < 0) x = _mm512_srli_epi16(x, -shift);
+  return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(mask)));
+}
+inline u8x64 either(u8x64 a, u8x64 b) { return _mm512_or_si512(a, b); }
+// x with `bit` added to each byte whose bit in `which` is set; no byte has it yet.
+inline u8x64 with_bit(u8x64 x, uint64_t which, uint8_t bit) {
+  return _mm512_mask_add_epi8(x, which, x, _mm512_set1_epi8(static_cast<char>(bit)));
+}
 
 // Four bytes of activations, in every lane.
 inline i32x16 spread4(const int8_t* p) {
@@ -82,13 +91,6 @@ inline i32x16 spread4(const int8_t* p) {
 }
 // acc + the four products of each lane: unsigned weights (at most 255) times signed activations. No saturation.
 inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) { return _mm512_dpbusd_epi32(acc, weights, x); }
-// acc + the two products of each lane, int16 times int16: (sum of the group's first half) × a + (of its second) × b.
-inline i32x16 dot_sums(i32x16 acc, const int16_t* sums, int16_t a, int16_t b) {
-  int32_t two;
-  __builtin_memcpy(&two, sums, 4);
-  const int32_t factors = static_cast<int32_t>(static_cast<uint32_t>(static_cast<uint16_t>(b)) << 16 | static_cast<uint16_t>(a));
-  return _mm512_dpwssd_epi32(acc, _mm512_set1_epi32(two), _mm512_set1_epi32(factors));
-}
 
 // Two bf16 of activations, in every lane.
 inline bf16x32 spread2(const uint16_t* p) {

@@ -110,10 +110,17 @@ inline f32x16 load_u8(const uint8_t* p) { return detail::each([&](int i) { retur
 inline f32x16 load_i8(const int8_t* p) { return detail::each([&](int i) { return static_cast<float>(p[i]); }); }
 
 inline u8x64 load_codes(const uint8_t* p) { u8x64 r; __builtin_memcpy(r.byte, p, 64); return r; }
-inline u8x64 lower_nibbles(u8x64 x) { for (auto& b : x.byte) b &= 15; return x; }
-inline u8x64 upper_nibbles(u8x64 x) { for (auto& b : x.byte) b >>= 4; return x; }
-inline u8x64 with_fifth_bits(u8x64 x, uint64_t bits) {
-  for (int i = 0; i < 64; ++i) x.byte[i] |= static_cast<uint8_t>((bits >> i & 1) << 4);
+template <int shift>
+inline u8x64 bits(u8x64 x, uint8_t mask) {
+  for (auto& b : x.byte) b = static_cast<uint8_t>((shift >= 0 ? b << (shift & 7) : b >> (-shift & 7)) & mask);
+  return x;
+}
+inline u8x64 either(u8x64 a, u8x64 b) {
+  for (int i = 0; i < 64; ++i) a.byte[i] |= b.byte[i];
+  return a;
+}
+inline u8x64 with_bit(u8x64 x, uint64_t which, uint8_t bit) {
+  for (int i = 0; i < 64; ++i) x.byte[i] |= which >> i & 1 ? bit : 0;
   return x;
 }
 
@@ -124,9 +131,6 @@ inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
   for (int i = 0; i < 16; ++i)
     for (int t = 0; t < 4; ++t) acc.lane[i] += static_cast<int32_t>(weights.byte[4 * i + t]) * bytes[4 * i + t];
   return acc;
-}
-inline i32x16 dot_sums(i32x16 acc, const int16_t* sums, int16_t a, int16_t b) {
-  return add_i32(acc, set1_i32(sums[0] * a + sums[1] * b));
 }
 
 inline bf16x32 load_pairs(const uint16_t* p) { bf16x32 r; __builtin_memcpy(r.half, p, 64); return r; }
