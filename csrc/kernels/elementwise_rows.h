@@ -1,36 +1,9 @@
 // Writing a row, 32 numbers at a time, in every form that its readers want.
 #pragma once
 
-#include "table.h"
+#include "quantize.h"
 
 namespace pagoda::PAGODA_ISA {
-
-inline constexpr float kInfinity = __builtin_inff();
-// A group whose numbers are all below is taken as zeros: the inverse of its scale would be beyond float32.
-inline constexpr float kSmallestGroup = 0x1p-100f;
-
-// 32 numbers as codes. An infinity or NaN among them makes the scale NaN, so that no product with them looks like a number.
-inline void quantize(f32x16 a, f32x16 b, int8_t* codes, Group* group) {
-  // The smaller of NaN and infinity is infinity here; the largest of a NaN and others could be any of them.
-  const f32x16 limit = set1(kInfinity);
-  const float magnitude = largest(max(min(abs(a), limit), min(abs(b), limit)));
-  if (!(magnitude >= kSmallestGroup && magnitude < kInfinity)) {
-    const float scale = magnitude < kInfinity ? 0.0f : __builtin_nanf("");
-    store_i8(codes, zero_i32());
-    store_i8(codes + 16, zero_i32());
-    *group = {scale, scale, {0, 0}};
-    return;
-  }
-  const f32x16 inverse = set1(127.0f / magnitude);
-  const f32x16 low = round_to_integer(mul(a, inverse)), high = round_to_integer(mul(b, inverse));
-  store_i8(codes, to_i32(low));
-  store_i8(codes + 16, to_i32(high));
-  // Both halves' sums in one: each is within ±16 × 127, less than half of 4096, and floats are exact up to 2^24.
-  const int32_t both = static_cast<int32_t>(sum(fma(high, set1(4096.0f), low)));
-  const int32_t second = (both + 2048) >> 12, first = both - second * 4096;
-  const float scale = magnitude / 127.0f;
-  *group = {scale, scale * static_cast<float>(first + second), {static_cast<int16_t>(first), static_cast<int16_t>(second)}};
-}
 
 // The last numbers of a row, fewer than 32. Such a row has no codes; one zero pads an odd width in bf16.
 inline void write_last(f32x16 a, f32x16 b, size_t i, size_t count, const RowOut& out) {
@@ -45,21 +18,27 @@ inline void write_last(f32x16 a, f32x16 b, size_t i, size_t count, const RowOut&
   }
 }
 
+// 16 × kVectors numbers from i on, in those forms that have no groups.
+template <size_t kVectors>
+inline void write_floats(const f32x16 (&x)[kVectors], size_t i, const RowOut& out) {
+  if (out.f32) for (size_t j = 0; j < kVectors; ++j) store(out.f32 + i + 16 * j, x[j]);
+  if (out.bf16) for (size_t j = 0; j < kVectors; ++j) store_bf16_first(out.bf16 + i + 16 * j, x[j], 16);
+}
+
 // Calls at(i, valid) for the 16 numbers from i on, of which only the first `valid` are needed, and writes what it returns.
 template <class At>
 inline void write_each(size_t n, const RowOut& out, At at) {
   size_t i = 0;
+  for (; i + 128 <= n; i += 128) {
+    f32x16 x[8];
+    for (size_t j = 0; j < 8; ++j) x[j] = at(i + 16 * j, 16);
+    if (out.codes) quantize_four(x, out.codes + i, out.groups + i / 32);
+    write_floats(x, i, out);
+  }
   for (; i + 32 <= n; i += 32) {
-    const f32x16 a = at(i, 16), b = at(i + 16, 16);
-    if (out.codes) quantize(a, b, out.codes + i, out.groups + i / 32);
-    if (out.f32) {
-      store(out.f32 + i, a);
-      store(out.f32 + i + 16, b);
-    }
-    if (out.bf16) {
-      store_bf16_first(out.bf16 + i, a, 16);
-      store_bf16_first(out.bf16 + i + 16, b, 16);
-    }
+    const f32x16 x[2] = {at(i, 16), at(i + 16, 16)};
+    if (out.codes) quantize(x[0], x[1], out.codes + i, out.groups + i / 32);
+    write_floats(x, i, out);
   }
   if (i == n) return;
   const size_t rest = n - i;
