@@ -1,7 +1,15 @@
 // Sixteen lanes on AVX-512 (F, BW, VL, DQ) with VNNI and BF16.
 #pragma once
 
+// GCC 12 takes its own intrinsics' placeholders for uninitialised values (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -103,6 +111,9 @@ inline bf16x32 load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
   return _mm512_dpbf16_ps(acc, (__m512bh)weights, (__m512bh)x);
 }
+
+// Of dense products: rows and tiles whose sums stay in registers together, beside the weights.
+inline constexpr int kDenseRows = 8, kDenseTiles = 3;
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 

@@ -146,6 +146,8 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
   });
 }
 
+inline constexpr int kDenseRows = 2, kDenseTiles = 1;
+
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
 }  // namespace pagoda::portable
