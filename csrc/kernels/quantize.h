@@ -61,8 +61,8 @@ inline void quantize_four(const f32x16 x[8], int8_t* codes, Group* groups) {
   }
   const __m128 magnitude =
       _mm_castsi128_ps(detail::reduce_four(found, [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); }));
-  const __mmask8 beyond = _mm_cmp_ps_mask(magnitude, _mm_set1_ps(kInfinity), _CMP_NLT_UQ) & 15;
-  const __mmask8 usual = _mm_cmp_ps_mask(magnitude, _mm_set1_ps(kSmallestGroup), _CMP_GE_OQ) & ~beyond & 15;
+  const __mmask8 beyond = _mm_cmp_ps_mask(magnitude, _mm_set1_ps(kInfinity), _CMP_NLT_UQ);
+  const __mmask8 usual = _mm_cmp_ps_mask(magnitude, _mm_set1_ps(kSmallestGroup), _CMP_GE_OQ) & ~beyond;
   const __m512 inverses = _mm512_broadcast_f32x4(_mm_maskz_div_ps(usual, _mm_set1_ps(127.0f), magnitude));
   const __m512 inverse[4] = {_mm512_permute_ps(inverses, 0x00), _mm512_permute_ps(inverses, 0x55),
                              _mm512_permute_ps(inverses, 0xAA), _mm512_permute_ps(inverses, 0xFF)};
