@@ -67,3 +67,18 @@ def element_bytes(dtype: str) -> int:
     if dtype not in DENSE_FORMATS:
         raise UnsupportedModelError("dtype", dtype, DENSE_FORMATS)
     return FORMATS[DENSE_FORMATS[dtype]].block_bytes
+
+
+# What --quantization makes of dense matrices. Of Q4_0 and Q4_1 the first gives the lower error per bit: see `quantize`.
+QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}
+
+
+def loaded_format(stored: str, in_features: int, quantization: str | None) -> str:
+    """The format in which the native path holds a matrix that a file stores in another or the same one.
+
+    quantization: None, "int8" or "int4", for what is stored dense and whose rows are whole blocks.
+    """
+    if quantization is None or weight_format(stored).block_elements > 1:
+        return stored
+    wanted = weight_format(QUANTIZED[quantization])
+    return stored if in_features % wanted.block_elements else wanted.name
