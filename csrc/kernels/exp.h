@@ -5,11 +5,12 @@
 
 namespace pagoda::PAGODA_ISA {
 
-// e^x within 1.2 ulp of the true value where that is a normal number; gradual underflow, which the floating-point mode may
-// flush to zero. −infinity gives exactly 0 and 0 exactly 1, overflow infinity, NaN stays NaN. Every lane takes the same path.
+// e^x within 1.2 ulp of the true value where that is a normal number; gradual underflow, which the floating-point mode
+// may flush to zero. −infinity gives exactly 0 and 0 exactly 1, overflow infinity, NaN stays NaN. Every lane takes the
+// same path.
 //
-// x = n ln 2 + r with |r| ≤ ln 2 / 2 (Cody and Waite: n × the upper part of ln 2 is exact), and e^x = 2^n e^r, with e^r by a
-// polynomial of degree 6 whose first two coefficients are 1 and whose relative error is below 4e-9.
+// x = n ln 2 + r with |r| ≤ ln 2 / 2 (Cody and Waite: n × the upper part of ln 2 is exact), and e^x = 2^n e^r, with e^r by
+// a polynomial of degree 6 whose first two coefficients are 1 and whose relative error is below 4e-9.
 inline f32x16 exp(f32x16 x) {
   x = min(set1(89.0f), max(set1(-104.0f), x));   // beyond these: infinity and 0; NaN passes through both
   const f32x16 n = round_to_integer(mul(x, set1(0x1.715476p+0f)));
