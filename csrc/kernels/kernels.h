@@ -71,6 +71,9 @@ struct Partial {
   float* values;             // [num_tokens × heads][head_dim]
 };
 
+// The largest numbers of a row of logits are found by chunks of so many.
+inline constexpr size_t kChunk = 256;
+
 struct Kernels {
   const char* name;
 
@@ -101,6 +104,14 @@ struct Kernels {
   void (*merge)(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
   // values / sum of one (token, head).
   void (*finish)(const float* values, float sum, size_t head_dim, float* out);
+
+  // The largest number of every chunk of x (the last one may be shorter); NaN where the chunk has one.
+  void (*chunk_maxima)(const float* x, size_t n, float* maxima);
+  // The places of the numbers that are at least `least`, ascending; returns how many. places: room for n + 16.
+  size_t (*collect)(const float* x, size_t n, float least, int32_t* places);
+  // floor(2^40 × exp((x − largest) / temperature)) of each, the same on every machine, and the sum of those that are at
+  // least `least`. No x is above `largest`. weights: null where only the sum is wanted.
+  int64_t (*weigh)(const float* x, size_t n, double largest, double temperature, int64_t least, int64_t* weights);
 };
 
 // The table of an instruction set that was compiled in and that this machine can execute; null otherwise.

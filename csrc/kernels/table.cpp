@@ -48,6 +48,9 @@ const Kernels* kernels() {
     t.merge = merge;
     t.finish = finish;
 #endif
+    t.chunk_maxima = chunk_maxima;
+    t.collect = collect;
+    t.weigh = weigh;
     return t;
   }();
   return &table;

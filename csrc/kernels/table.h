@@ -30,4 +30,9 @@ size_t attention_scratch(const AttentionTask&);
 void merge(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
 void finish(const float* values, float sum, size_t head_dim, float* out);
 
+// selection.cpp
+void chunk_maxima(const float* x, size_t n, float* maxima);
+size_t collect(const float* x, size_t n, float least, int32_t* places);
+int64_t weigh(const float* x, size_t n, double largest, double temperature, int64_t least, int64_t* weights);
+
 }  // namespace pagoda::PAGODA_ISA
