@@ -55,6 +55,7 @@ class FakeCheckpoint:
         self.kind: Literal["huggingface", "gguf"] = kind
         self.config = config
         self.reads: list[str] = []
+        self.released: list[str] = []
         family = family_for(config)
         spec = family.spec(config)
         sources = family.sources(spec)
@@ -71,6 +72,9 @@ class FakeCheckpoint:
         info = self.tensors[name]
         rows = 1 if len(info.shape) < 2 else info.shape[0]
         return StoredTensor(info, np.ones((rows, info.num_bytes // 4 // rows), dtype=np.float32).view(np.uint8))
+
+    def release(self, name: str) -> None:
+        self.released.append(name)
 
     def close(self) -> None:
         self.tensors = {}

@@ -57,6 +57,10 @@ class GGUFCheckpoint:
         """The tensor's bytes, a view of the mapped file. Raises KeyError for an unknown name."""
         return self._reader_of[name].read(name)
 
+    def release(self, name: str) -> None:
+        """The tensor's bytes need not stay in memory. Raises KeyError for an unknown name."""
+        self._reader_of[name].release(name)
+
     def close(self) -> None:
         """Lets go of the files; tensors already read stay valid, and no more can be read."""
         self._reader_of = {}

@@ -29,6 +29,11 @@ class GGUFReader:
         """The tensor's bytes, a view of the mapped file. Raises KeyError for an unknown name."""
         return self._file.tensor_at(self.tensors[name], self._starts[name])
 
+    def release(self, name: str) -> None:
+        """The tensor's bytes need not stay in memory. Raises KeyError for an unknown name."""
+        start = self._starts[name]
+        self._file.release(start, start + self.tensors[name].num_bytes)
+
     def close(self) -> None:
         """Lets go of the file; tensors already read stay valid, and no more can be read."""
         self._starts = {}

@@ -48,6 +48,11 @@ class HuggingFaceCheckpoint:
         file, tensor = self._placed[name]
         return file.tensor_at(tensor.info, tensor.start)
 
+    def release(self, name: str) -> None:
+        """The tensor's bytes need not stay in memory. Raises KeyError for an unknown name."""
+        file, tensor = self._placed[name]
+        file.release(tensor.start, tensor.start + tensor.info.num_bytes)
+
     def close(self) -> None:
         """Lets go of the files; tensors already read stay valid, and no more can be read."""
         self._placed = {}

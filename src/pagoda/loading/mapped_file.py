@@ -50,6 +50,14 @@ class MappedFile:
         row_bytes = info.num_bytes // rows if rows else 0
         return StoredTensor(info, self.data[start : start + info.num_bytes].reshape(rows, row_bytes))
 
+    def release(self, start: int, end: int) -> None:
+        """These bytes have been used: their pages need not stay in this process's memory. They are still there to be read,
+        from the system's page cache or the disk."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)  # not on Windows
+        if advice is not None and end > start:
+            first = start - start % mmap.PAGESIZE
+            self.buffer.madvise(advice, first, end - first)
+
     def close(self) -> None:
         """Lets go of the mapping; views already handed out stay valid, and the last of them frees it."""
         self.data = np.empty(0, np.uint8)

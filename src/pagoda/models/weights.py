@@ -100,6 +100,8 @@ class _CheckpointWeights(Generic[W]):
         return transform.apply(stored)
 
     def _taken(self, weight: W, *names: str) -> W:
+        for name in names:
+            self._checkpoint.release(self._names[name])
         self._done += sum(self._checkpoint.tensors[self._names[name]].num_bytes for name in names)
         if self._progress is not None:
             self._progress(self._done, self._total)
