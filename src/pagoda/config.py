@@ -33,14 +33,29 @@ class EngineConfig:
         "smollm2"
     )
     revision: Annotated[str | None, Knob("Branch, tag or commit of a hub model.")] = None
-    device: Annotated[str, Knob("Where to run.", choices=("auto", "cpu", "cuda"))] = "auto"
+    device: Annotated[
+        str,
+        Knob(
+            "Where to run: the CPU's native kernels, an NVIDIA GPU, or the reference, torch's plain operations on the CPU; "
+            "auto is cuda where there is such a device, else cpu.",
+            choices=("auto", "cpu", "cuda", "reference"),
+        ),
+    ] = "auto"
     dtype: Annotated[
         str,
         Knob(
-            "Number format of weights, activations and KV cache; auto is float32 on CPU and bfloat16 on CUDA.",
+            "Number format of weights, activations and KV cache on cuda (auto: bfloat16) and reference (auto: float32); "
+            "cpu takes auto only: weights as they are stored, the KV cache in bfloat16.",
             choices=("auto", "float32", "bfloat16", "float16"),
         ),
     ] = "auto"
+    quantization: Annotated[
+        str,
+        Knob(
+            "Quantize weights that are stored dense while they are loaded; on the CPU only.",
+            choices=("none", "int8", "int4"),
+        ),
+    ] = "none"
     max_model_len: Annotated[
         int | None,
         Knob(
@@ -69,7 +84,7 @@ class EngineConfig:
             0.001,
         ),
     ] = None
-    block_size: Annotated[int, Knob("Tokens in one KV block.", 1, 1024)] = 16
+    block_size: Annotated[int, Knob("Tokens in one KV block; on the CPU a multiple of 16.", 1, 1024)] = 16
     num_kv_blocks: Annotated[
         int | None, Knob("Exactly so many KV blocks. Default: what memory_fraction leaves room for.", 1)
     ] = None
@@ -79,7 +94,9 @@ class EngineConfig:
             "Share of the memory this process may use (or of the GPU's) for weights, KV cache and workspace.", 0.01, 1.0
         ),
     ] = 0.6
-    threads: Annotated[int | None, Knob("CPU threads. Default: one per core this process may use.", 1, 1024)] = None
+    threads: Annotated[
+        int | None, Knob("CPU threads. Default: one per physical core this process may use.", 1, 1024)
+    ] = None
     generation_config: Annotated[
         str,
         Knob(

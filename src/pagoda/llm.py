@@ -36,7 +36,8 @@ class _Loaded:
     config   the EngineConfig in force          plan          the memory plan (its byte ledger)
     spec     the model's architecture           step_log      what each step did and took
     tokenizer                                   load_seconds  from the call to ready
-    device   where it runs, and the dtype in force
+    device   where it runs, with how many threads, the instruction set, the dtype in force
+    fingerprint  names weights, formats, version, device and settings: equal ones give equal tokens on the CPU
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class _Loaded:
         self.spec = self._engine.spec
         self.plan = self._engine.plan
         self.device = self._engine.device
+        self.fingerprint = self._engine.fingerprint
         self.tokenizer = self._engine.tokenizer
         self.step_log = self._engine.step_log
         self.load_seconds = self._engine.load_seconds

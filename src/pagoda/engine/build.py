@@ -15,6 +15,7 @@ from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.engine.admission import Admission
 from pagoda.engine.client import EngineClient
 from pagoda.engine.core import EngineCore
+from pagoda.engine.fingerprint import fingerprint
 from pagoda.errors import InvalidValueError, ModelFileError
 from pagoda.loading.checkpoint import Checkpoint
 from pagoda.loading.resolve import open_checkpoint
@@ -25,10 +26,10 @@ from pagoda.planning.ledger import MemoryPlan
 from pagoda.planning.memory import held_format, plan_memory
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
-from pagoda.runner.device import Device
+from pagoda.runner.choose import choose_device
 from pagoda.runner.interface import Runner
 from pagoda.telemetry.steps import StepLog
-from pagoda.text.chat_template import ChatTemplate, chat_template_of
+from pagoda.text.chat_template import chat_template_of
 from pagoda.text.directory_vocabulary import tokenizer_from_directory
 from pagoda.text.gguf_vocabulary import tokenizer_from_gguf
 from pagoda.text.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ class Engine:
     ) -> None:
         """on_plan: called with the memory plan before any weight is read."""
         started = time.perf_counter()
-        self.device = _device(config)
+        self.device = choose_device(config)
 
         def accept(model_config: Mapping[str, Any]) -> None:
             self.spec: ModelSpec = family_for(model_config).spec(model_config)
@@ -61,10 +62,13 @@ class Engine:
             check_inventory(checkpoint, family_for(checkpoint.config), self.spec)
             on_plan(self.plan)
             self.tokenizer: Tokenizer = load_tokenizer(checkpoint, self.spec)
+            template = _template_source(config, self.tokenizer)
+            defaults = _defaults(config, checkpoint.generation_config)
+            self.fingerprint = fingerprint(checkpoint, config, self.device, template, defaults)
             self.admission = Admission(
                 self.tokenizer,
-                _chat_template(config, self.tokenizer),
-                _defaults(config, checkpoint.generation_config),
+                None if template is None else chat_template_of(self.tokenizer, template),
+                defaults,
                 self.plan.max_model_len,
                 policy=config.policy,
                 max_n=config.max_n,
@@ -81,14 +85,32 @@ class Engine:
         self.client.close()
 
     def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> Runner:
+        family, device = family_for(checkpoint.config), self.device
+        if device.instruction_set is not None:
+            from pagoda.runner.native_runner import build_native_runner
+
+            return build_native_runner(
+                checkpoint,
+                family,
+                self.spec,
+                threads=device.threads,
+                instruction_set=device.instruction_set,
+                quantization=None if config.quantization == "none" else config.quantization,
+                num_blocks=self.plan.num_blocks,
+                block_size=config.block_size,
+                max_num_seqs=config.max_num_seqs,
+                max_batched_tokens=config.max_batched_tokens,
+                real_vocab_size=self.tokenizer.vocab_size,
+                progress=progress,
+            )
         from pagoda.runner.torch_runner import build_torch_runner
 
         return build_torch_runner(
             checkpoint,
-            family_for(checkpoint.config),
+            family,
             self.spec,
-            device=self.device.kind,
-            dtype=self.device.dtype,
+            device="cpu" if device.kind == "reference" else device.kind,
+            dtype=device.dtype,
             num_blocks=self.plan.num_blocks,
             block_size=config.block_size,
             max_num_seqs=config.max_num_seqs,
@@ -105,13 +127,6 @@ class Engine:
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
 
 
-def _device(config: EngineConfig) -> Device:
-    # Imported late: it brings torch, which everything up to here does without.
-    from pagoda.runner.torch_device import choose_device
-
-    return choose_device(config)
-
-
 def load_tokenizer(checkpoint: Checkpoint, spec: ModelSpec) -> Tokenizer:
     """The checkpoint's own tokenizer. Raises `ModelFileError` where it has more tokens than the model has rows."""
     if checkpoint.directory is not None:
@@ -125,16 +140,15 @@ def load_tokenizer(checkpoint: Checkpoint, spec: ModelSpec) -> Tokenizer:
     return tokenizer
 
 
-def _chat_template(config: EngineConfig, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The operator's template, or the model's own; None where there is neither."""
+def _template_source(config: EngineConfig, tokenizer: Tokenizer) -> str | None:
+    """The operator's chat template, or the model's own; None where there is neither."""
     if config.chat_template is None:
-        return None if tokenizer.chat_template is None else chat_template_of(tokenizer)
+        return tokenizer.chat_template
     try:
-        source = Path(config.chat_template).read_text(encoding="utf-8")
+        return Path(config.chat_template).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise InvalidValueError("chat_template", config.chat_template, f"a file that can be read ({reason})") from None
-    return chat_template_of(tokenizer, source)
 
 
 def _defaults(config: EngineConfig, generation_config: Mapping[str, object]) -> Mapping[str, object]:

@@ -9,13 +9,25 @@ ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """kind: "cpu" or "cuda". dtype: of weights, activations and KV cache. usable_bytes: before anything is loaded."""
+    """kind: "cpu" (native kernels), "cuda", or "reference" (torch on the CPU).
+
+    dtype: of weights, activations and KV cache. On cpu, where each kernel has its own, how weights are held: "stored", as
+        in the model's files, or "int8" or "int4"; the KV cache is bfloat16.
+    usable_bytes: before anything is loaded. instruction_set: of the native kernels, None elsewhere.
+    """
 
     kind: str
     dtype: str
     usable_bytes: int
     threads: int
+    instruction_set: str | None = None
 
     @property
     def element_bytes(self) -> int:
-        return ELEMENT_BYTES[self.dtype]
+        """Of the KV cache, and where torch executes of weights and activations too."""
+        return ELEMENT_BYTES.get(self.dtype, 2)
+
+    def __str__(self) -> str:
+        """For people: "cpu (avx512, 8 threads)"."""
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        return f"{self.kind} ({self.instruction_set or self.dtype}, {threads})"

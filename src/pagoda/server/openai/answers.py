@@ -15,9 +15,23 @@ from pagoda.server.generation import Generation
 from pagoda.server.openai.requests import Shape
 
 
-def head(prefix: str, kind: str, model: str) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Served:
+    """What answers. model: its name in the API. fingerprint: of weights, formats, device and settings."""
+
+    model: str
+    fingerprint: str
+
+
+def head(prefix: str, kind: str, served: Served) -> dict[str, Any]:
     """The fields at the top of every body and chunk."""
-    return {"id": f"{prefix}-{secrets.token_hex(16)}", "object": kind, "created": int(time.time()), "model": model}
+    return {
+        "id": f"{prefix}-{secrets.token_hex(16)}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": served.model,
+        "system_fingerprint": served.fingerprint,
+    }
 
 
 def usage(admitted: Iterable[Admitted], completion_tokens: int) -> dict[str, int]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
 from pagoda.server.generation import Generation
-from pagoda.server.openai.answers import Chunks, head, parameters, usage
+from pagoda.server.openai.answers import Chunks, Served, head, parameters, usage
 from pagoda.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from pagoda.server.openai.requests import Shape
 
 
-def chat_body(model: str, shape: Shape, generation: Generation, output: RequestOutput) -> dict[str, Any]:
+def chat_body(served: Served, shape: Shape, generation: Generation, output: RequestOutput) -> dict[str, Any]:
     choices = [
         {
             "index": choice.index,
@@ -23,7 +23,7 @@ def chat_body(model: str, shape: Shape, generation: Generation, output: RequestO
         for choice in output.outputs
     ]
     body = {
-        **head("chatcmpl", "chat.completion", model),
+        **head("chatcmpl", "chat.completion", served),
         "choices": choices,
         "usage": usage(generation.admitted, output.usage.completion_tokens),
     }
@@ -37,8 +37,8 @@ def chat_body(model: str, shape: Shape, generation: Generation, output: RequestO
 class ChatChunks(Chunks):
     """A stream of chat choices. A choice's first chunk has the role, and no text."""
 
-    def __init__(self, model: str, shape: Shape, generation: Generation) -> None:
-        top = head("chatcmpl", "chat.completion.chunk", model)
+    def __init__(self, served: Served, shape: Shape, generation: Generation) -> None:
+        top = head("chatcmpl", "chat.completion.chunk", served)
         super().__init__(top, generation, shape, shape.prompt_logprobs is not None)
         self._begun: set[int] = set()
 

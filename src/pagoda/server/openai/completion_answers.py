@@ -8,7 +8,7 @@ from typing import Any
 from pagoda.engine.admission import Admitted
 from pagoda.engine.outputs import CompletionDelta, CompletionOutput, PositionLogprobs, RequestOutput
 from pagoda.server.generation import Call, Generation
-from pagoda.server.openai.answers import Chunks, head, parameters, usage
+from pagoda.server.openai.answers import Chunks, Served, head, parameters, usage
 from pagoda.server.openai.logprobs import LegacyLogprobs, joined, prompt_logprobs
 from pagoda.server.openai.requests import Shape
 from pagoda.text.detokenizer import Detokenizer
@@ -19,7 +19,7 @@ Told = CompletionOutput | CompletionDelta
 
 
 def completion_body(
-    model: str, tokenizer: Tokenizer, shape: Shape, generation: Generation, outputs: Sequence[RequestOutput]
+    served: Served, tokenizer: Tokenizer, shape: Shape, generation: Generation, outputs: Sequence[RequestOutput]
 ) -> dict[str, Any]:
     choices = []
     for number, output in enumerate(outputs):
@@ -28,7 +28,7 @@ def completion_body(
             index = number * generation.call.sampling.n + choice.index
             choices.append(writer.begin(index, choice, output.prompt_logprobs))
     tokens = sum(output.usage.completion_tokens for output in outputs)
-    body = {**head("cmpl", KIND, model), "choices": choices, "usage": usage(generation.admitted, tokens)}
+    body = {**head("cmpl", KIND, served), "choices": choices, "usage": usage(generation.admitted, tokens)}
     if shape.return_parameters:
         body["parameters"] = _parameters(generation.call, generation.admitted)
     return body
@@ -37,9 +37,9 @@ def completion_body(
 class CompletionChunks(Chunks):
     """A stream of completions. Each chunk has one choice."""
 
-    def __init__(self, model: str, tokenizer: Tokenizer, shape: Shape, generation: Generation) -> None:
+    def __init__(self, served: Served, tokenizer: Tokenizer, shape: Shape, generation: Generation) -> None:
         waits = shape.prompt_logprobs is not None or (shape.echo and shape.logprobs is not None)
-        super().__init__(head("cmpl", KIND, model), generation, shape, waits)
+        super().__init__(head("cmpl", KIND, served), generation, shape, waits)
         self._tokenizer, self._call = tokenizer, generation.call
         self._writers: dict[int, _Choice] = {}
         self._prompt_logprobs: dict[int, Sequence[PositionLogprobs | None]] = {}

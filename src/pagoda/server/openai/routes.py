@@ -11,6 +11,7 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.server.connection import ClientLeftError, NoResponse, while_connected
 from pagoda.server.generation import Generation, Generations
 from pagoda.server.json_body import JsonRoute
+from pagoda.server.openai.answers import Served
 from pagoda.server.openai.chat_answers import ChatChunks, chat_body
 from pagoda.server.openai.completion_answers import CompletionChunks, completion_body
 from pagoda.server.openai.request_schemas import chat_schema, completion_schema, json_body
@@ -36,7 +37,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def router(service: Service) -> APIRouter:
     routes = APIRouter(route_class=JsonRoute, tags=["openai"], prefix="/v1")
     generations = Generations(service)
-    tokenizer = service.llm.tokenizer
+    tokenizer, served = service.llm.tokenizer, Served(service.model_name, service.llm.fingerprint)
 
     @routes.post(
         "/completions",
@@ -50,13 +51,12 @@ def router(service: Service) -> APIRouter:
         call, shape = completion_request(body, len(await request.body()), service.engine_config.max_prompts)
         service.check_model(body.get("model"))
         generation = await generations.start(call)
-        name = service.model_name
         if shape.stream:
-            return EventStream(generation, CompletionChunks(name, tokenizer, shape, generation))
+            return EventStream(generation, CompletionChunks(served, tokenizer, shape, generation))
         outputs = await _outputs(request, generation)
         if outputs is None:
             return NoResponse()
-        return json_response(completion_body(name, tokenizer, shape, generation, outputs))
+        return json_response(completion_body(served, tokenizer, shape, generation, outputs))
 
     @routes.post(
         "/chat/completions",
@@ -70,13 +70,12 @@ def router(service: Service) -> APIRouter:
         call, shape = chat_request(body, len(await request.body()))
         service.check_model(body.get("model"))
         generation = await generations.start(call)
-        name = service.model_name
         if shape.stream:
-            return EventStream(generation, ChatChunks(name, shape, generation))
+            return EventStream(generation, ChatChunks(served, shape, generation))
         outputs = await _outputs(request, generation)
         if outputs is None:
             return NoResponse()
-        return json_response(chat_body(name, shape, generation, outputs[0]))
+        return json_response(chat_body(served, shape, generation, outputs[0]))
 
     return routes
 

@@ -59,6 +59,7 @@ class Completion(Shown):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[CompletionChoice]
     usage: UsageInfo | None = None
     parameters: dict[str, Any] | list[dict[str, Any]] = Field(
@@ -99,6 +100,7 @@ class ChatAnswer(Shown):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: UsageInfo
     prompt_logprobs: PromptLogprobs = Field(default=[], description="Only where asked for.")
@@ -124,6 +126,7 @@ class ChatChunk(Shown):
     object: Literal["chat.completion.chunk"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChunkChoice]
     usage: UsageInfo | None = None
     prompt_logprobs: PromptLogprobs = []

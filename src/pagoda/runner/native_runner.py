@@ -1,0 +1,185 @@
+"""NativeRunner: executes steps with the native kernels. A step's forward pass is one call that releases the GIL."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pagoda import _native
+from pagoda.core.step import RunnerOutput, SchedulerOutput, TokenLogprobs
+from pagoda.errors import DoesNotFitError
+from pagoda.loading.checkpoint import Checkpoint
+from pagoda.models.family import Family
+from pagoda.models.weights import load_model
+from pagoda.ops.cpu_program import NativeModel, build_program
+from pagoda.ops.cpu_weights import CpuWeightOps
+from pagoda.planning.model_spec import ModelSpec
+from pagoda.progress import Progress, silent
+from pagoda.runner.prepare import InputBatch, PreparedStep
+from pagoda.runner.requests import PromptScores, RunningRequests, Sampled
+from pagoda.sampling.batch import SamplingBatch
+from pagoda.sampling.native_sampler import broken_rows, sample, token_logprobs
+from pagoda.sampling.state import SamplingState
+
+Float32 = npt.NDArray[np.float32]
+
+
+class NativeRunner:
+    """A `Runner` over a native program. A step is over when it has been submitted."""
+
+    def __init__(self, model: NativeModel, threads: _native.Threads, inputs: InputBatch, real_vocab_size: int) -> None:
+        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding."""
+        self._model, self._threads, self._vocab_size = model, threads, real_vocab_size
+        self._requests = RunningRequests(inputs, real_vocab_size)
+        self._done: deque[RunnerOutput] = deque()
+
+    def submit(self, step: SchedulerOutput) -> None:
+        prepared = self._requests.prepare(step)
+        choosing = _Choosing(self._threads, self._vocab_size, prepared, self._requests)
+        for first, logits in self._logits(prepared):
+            choosing.take(first, logits)
+        self._done.append(self._requests.results(prepared, choosing.sampled, choosing.prompt_scores()))
+
+    def collect(self) -> RunnerOutput:
+        return self._done.popleft()
+
+    def close(self) -> None:
+        # Without references to them, weights and cache are freed.
+        del self._model
+        self._threads.close()
+
+    def _logits(self, prepared: PreparedStep) -> Iterator[tuple[int, Float32]]:
+        """Runs the step: its logits slice by slice, as (the first row's number, [rows, vocabulary with padding]).
+
+        A slice is overwritten by the next.
+        """
+        batch = prepared.batch
+        program, num_rows = self._model.program, len(batch.logit_rows)
+        yield (
+            0,
+            program.run(
+                batch.input_ids,
+                batch.positions,
+                batch.slot_mapping,
+                batch.query_start_loc,
+                batch.seq_lens,
+                batch.block_table,
+                batch.logit_rows,
+                batch.new_blocks,
+            ),
+        )
+        for first in range(self._model.max_logit_rows, num_rows, self._model.max_logit_rows):
+            yield first, program.logits(first)
+
+
+class _Choosing:
+    """What is made of one step's logits, which come in slices: tokens, and log-probabilities where wanted."""
+
+    def __init__(
+        self, threads: _native.Threads, vocab_size: int, prepared: PreparedStep, requests: RunningRequests
+    ) -> None:
+        self._threads, self._vocab_size, self._prepared, self._requests = threads, vocab_size, prepared, requests
+        self._states = requests.sampling_states(prepared)
+        self._rows = prepared.sampling_logits
+        self._prompt_broken: list[list[bool]] = [[] for _ in prepared.prompts]
+        self._prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in prepared.prompts]
+        self._token_ids: list[int] = []
+        self._broken: list[bool] = []
+        self._logprobs: dict[int, TokenLogprobs] = {}
+
+    @property
+    def sampled(self) -> Sampled:
+        return Sampled(self._token_ids, self._broken, self._logprobs)
+
+    def prompt_scores(self) -> list[PromptScores]:
+        scores = zip(self._prepared.prompts, self._prompt_broken, self._prompt_logprobs, strict=True)
+        return [PromptScores(logits, broken, logprobs) for logits, broken, logprobs in scores]
+
+    def take(self, first: int, logits: Float32) -> None:
+        """The slice of logits whose first row is number `first` of the step."""
+        begin, end = np.searchsorted(self._rows, (first, first + len(logits))).tolist()
+        if begin < end:
+            rows = self._rows[begin:end] - first
+            self._choose(begin, logits if len(rows) == len(logits) else logits[rows], self._states[begin:end])
+        for number in range(len(self._prepared.prompts)):
+            self._score(number, first, logits)
+
+    def _choose(self, begin: int, logits: Float32, states: list[SamplingState]) -> None:
+        """Tokens for consecutive sampling rows, of which `begin` is the first; logits and states are theirs."""
+        token_ids, broken = sample(self._threads, logits, SamplingBatch.of(states), self._vocab_size)
+        self._token_ids += token_ids.tolist()
+        self._broken += broken.tolist()
+        counts = {place: state.params.logprobs for place, state in enumerate(states)}
+        wanted = {place: count for place, count in counts.items() if count is not None}
+        if wanted:
+            places = np.array(list(wanted), np.int64)
+            most = max(wanted.values())
+            entries = token_logprobs(self._threads, logits, self._vocab_size, places, token_ids[places], most)
+            self._logprobs.update(zip((begin + place for place in wanted), entries, strict=True))
+
+    def _score(self, number: int, first: int, logits: Float32) -> None:
+        """Log-probabilities of as many of a prompt's tokens as this slice tells."""
+        prompt = self._prepared.prompts[number]
+        begin = max(0, first - prompt.first)
+        end = min(len(prompt.token_ids), first + len(logits) - prompt.first)
+        if begin >= end:
+            return
+        rows = np.arange(begin, end) + (prompt.first - first)
+        alternatives = self._requests.prompt_alternatives(self._prepared, prompt)
+        self._prompt_logprobs[number] += token_logprobs(
+            self._threads, logits, self._vocab_size, rows, prompt.token_ids[begin:end], alternatives
+        )
+        self._prompt_broken[number] += broken_rows(logits[rows], self._vocab_size).tolist()
+
+
+def build_native_runner(
+    checkpoint: Checkpoint,
+    family: Family,
+    spec: ModelSpec,
+    *,
+    threads: int,
+    instruction_set: str,
+    quantization: str | None,
+    num_blocks: int,
+    block_size: int,
+    max_num_seqs: int,
+    max_batched_tokens: int,
+    real_vocab_size: int,
+    progress: Progress = silent,
+) -> NativeRunner:
+    """Load the model, record its program and allocate its KV cache. The checkpoint may be closed afterwards.
+
+    quantization: None, "int8" or "int4". real_vocab_size: tokens that there really are. progress: told bytes of weights
+    loaded. Raises what `load_model` raises, and `DoesNotFitError` when memory ends.
+    """
+    workers = _native.Threads(threads, instruction_set)
+    try:
+        model = load_model(
+            checkpoint,
+            family,
+            spec,
+            CpuWeightOps(workers, quantization),
+            lambda done, total: progress("loading weights", done, total),
+        )
+        native = build_program(
+            model.forward,
+            spec,
+            workers,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_tokens=max_batched_tokens,
+            max_seqs=max_num_seqs,
+        )
+    except BaseException as error:
+        workers.close()
+        if not isinstance(error, MemoryError):
+            raise
+        raise DoesNotFitError(
+            f"{checkpoint.name}: memory ended while loading weights and {num_blocks:,} KV blocks; "
+            "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
+        ) from error
+    vocab_size = min(real_vocab_size, spec.vocab_size)
+    return NativeRunner(native, workers, InputBatch(num_blocks, block_size, max_num_seqs, vocab_size), vocab_size)

@@ -1,0 +1,86 @@
+"""Which device, how many threads and which instruction set a configuration means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pagoda.config import EngineConfig
+from pagoda.errors import InvalidValueError
+from pagoda.runner.choose import choose_device
+from pagoda.runner.host_cores import usable_cores
+from pagoda.runner.native_device import FORCED_ISA, choose_instruction_set
+
+SETS = ("avx512", "avx2", "portable")
+
+
+def topology(root: Path, *cores: str) -> Path:
+    """A machine whose cores have these CPUs: "0-1" and "2,6" and so on."""
+    for siblings in cores:
+        first, last = int(siblings.replace("-", ",").split(",")[0]), int(siblings.replace("-", ",").split(",")[-1])
+        for cpu in range(first, last + 1) if "-" in siblings else {first, last}:
+            path = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+            path.parent.mkdir(parents=True)
+            path.write_text(siblings + "\n")
+    return root
+
+
+FOUR_BY_TWO = ("0,4", "1,5", "2,6", "3,7")
+
+
+@pytest.mark.parametrize(
+    ("cores", "affinity", "expected"),
+    [
+        (("0", "1", "2", "3"), range(4), 4),
+        (FOUR_BY_TWO, range(8), 4),
+        (("0-1", "2-3", "4-5"), range(6), 3),
+        (FOUR_BY_TWO, (0, 4, 1), 2),
+        (FOUR_BY_TWO, (7,), 1),
+        ((), range(3), 3),
+    ],
+)
+def test_threads_are_physical_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: tuple[str, ...], affinity: range, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(affinity), raising=False)
+    assert usable_cores(topology(tmp_path, *cores)) == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("max", 4), ("250000", 2), ("50000", 1), ("800000", 4)])
+def test_no_more_threads_than_the_quota_keeps_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    topology(tmp_path, *FOUR_BY_TWO)
+    for name, text in {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": f"{quota} 100000\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    assert usable_cores(tmp_path) == expected
+
+
+def test_the_best_instruction_set_is_chosen_and_another_can_be_forced() -> None:
+    assert choose_instruction_set(SETS, {}) == "avx512"
+    assert choose_instruction_set(SETS, {FORCED_ISA: ""}) == "avx512"
+    assert choose_instruction_set(SETS, {FORCED_ISA: "portable"}) == "portable"
+    for forced in ("avx512", "sse"):
+        with pytest.raises(InvalidValueError, match=rf"{FORCED_ISA}: got '{forced}'.*: avx2, portable$"):
+            choose_instruction_set(("avx2", "portable"), {FORCED_ISA: forced})
+
+
+def test_settings_of_the_torch_devices_are_refused_on_the_cpu(tmp_path: Path) -> None:
+    for field, value in (("dtype", "bfloat16"), ("block_size", 24)):
+        with pytest.raises(InvalidValueError, match=rf"{field}: got .*device reference"):
+            choose_device(EngineConfig(device="cpu", **{field: value}), tmp_path)
+
+
+def test_quantization_is_refused_on_the_reference(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="quantization: got 'int8', must be none on device reference"):
+        choose_device(EngineConfig(device="reference", quantization="int8"), tmp_path)
+
+
+def test_the_reference_is_torch_on_the_cpu(tmp_path: Path) -> None:
+    device = choose_device(EngineConfig(device="reference", threads=1, dtype="bfloat16"), tmp_path)
+    assert (device.kind, device.dtype, device.threads, device.element_bytes) == ("reference", "bfloat16", 1, 2)
+    assert str(device) == "reference (bfloat16, 1 thread)"
