@@ -74,6 +74,16 @@ struct Partial {
 // The largest numbers of a row of logits are found by chunks of so many.
 inline constexpr size_t kChunk = 256;
 
+// What a machine's peaks are measured with: vectors of 64 bytes that lie in the nearest cache, times numbers of 4 bytes.
+struct PeakTask {
+  const uint8_t* weights;    // kPeakVectors × 64 bytes
+  const uint8_t* x;          // kPeakChains × 4 bytes
+  size_t rounds;             // over all of them
+  float* sums;               // 16 lanes, so that nothing is left out
+};
+inline constexpr size_t kPeakVectors = 16;
+inline constexpr size_t kPeakChains = 12;   // at most; as many as there are registers for
+
 struct Kernels {
   const char* name;
 
@@ -112,6 +122,12 @@ struct Kernels {
   // floor(2^40 × exp((x − largest) / temperature)) of each, the same on every machine, and the sum of those that are at
   // least `least`. No x is above `largest`. weights: null where only the sum is wanted.
   int64_t (*weigh)(const float* x, size_t n, double largest, double temperature, int64_t least, int64_t* weights);
+
+  // The sum of so many numbers, a multiple of 1024, read as 1 to 16 streams side by side, a power of two; each line is
+  // asked for so many bytes before it is read (0: not).
+  float (*read_memory)(const float* numbers, size_t count, size_t streams, size_t bytes_ahead);
+  // Products and additions of each Form; returns how many of them it did.
+  uint64_t (*multiply_add[3])(const PeakTask&);
 };
 
 // The table of an instruction set that was compiled in and that this machine can execute; null otherwise.

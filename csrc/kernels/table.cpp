@@ -51,6 +51,10 @@ const Kernels* kernels() {
     t.chunk_maxima = chunk_maxima;
     t.collect = collect;
     t.weigh = weigh;
+    t.read_memory = read_memory;
+    t.multiply_add[static_cast<int>(Form::f32)] = multiply_add_f32;
+    t.multiply_add[static_cast<int>(Form::bf16)] = multiply_add_bf16;
+    t.multiply_add[static_cast<int>(Form::q8)] = multiply_add_q8;
     return t;
   }();
   return &table;

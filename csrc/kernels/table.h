@@ -35,4 +35,10 @@ void chunk_maxima(const float* x, size_t n, float* maxima);
 size_t collect(const float* x, size_t n, float least, int32_t* places);
 int64_t weigh(const float* x, size_t n, double largest, double temperature, int64_t least, int64_t* weights);
 
+// ceilings.cpp
+float read_memory(const float* numbers, size_t count, size_t streams, size_t bytes_ahead);
+uint64_t multiply_add_f32(const PeakTask&);
+uint64_t multiply_add_bf16(const PeakTask&);
+uint64_t multiply_add_q8(const PeakTask&);
+
 }  // namespace pagoda::PAGODA_ISA
