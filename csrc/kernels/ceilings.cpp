@@ -10,7 +10,7 @@ constexpr size_t kChains = 12;
 #elif defined(PAGODA_AVX2)
 constexpr size_t kChains = 5;
 #else
-constexpr size_t kChains = 3;
+constexpr size_t kChains = 1;
 #endif
 static_assert(kChains <= kPeakChains);
 
