@@ -31,7 +31,8 @@ struct Pairs {
   static constexpr uint64_t kInputs = 2;
   static Sum begin() { return zero(); }
   static Sum step(Sum sum, const uint8_t* weights, const uint8_t* x) {
-    return dot2(sum, load_pairs(reinterpret_cast<const uint16_t*>(weights)), spread2(reinterpret_cast<const uint16_t*>(x)));
+    const bf16x32 inputs = spread2(reinterpret_cast<const uint16_t*>(x));
+    return dot2(sum, load_pairs(reinterpret_cast<const uint16_t*>(weights)), inputs);
   }
   static f32x16 end(Sum sum) { return sum; }
 };
