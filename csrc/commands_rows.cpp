@@ -121,7 +121,7 @@ CommandPtr select_rows(const StepTensor& out, const StepTensor& x) {
     if (to.bf16) std::memcpy(to.bf16, from.bf16, (out.width + 1) / 2 * 4);
     if (to.codes) {
       std::memcpy(to.codes, from.codes, out.width);
-      std::memcpy(to.groups, from.groups, out.group_stride() * sizeof(Group));
+      std::memcpy(to.groups, from.groups, out.width / kGroup * sizeof(Group));
     }
   });
 }
