@@ -6,7 +6,5 @@ NB_MODULE(_native, module) {
 #if __has_include("module_sampling.cpp")
   pagoda::bind_sampling(module);
 #endif
-#if __has_include("module_limits.cpp")
   pagoda::bind_limits(module);
-#endif
 }
