@@ -3,14 +3,32 @@ so that planning needs neither the native module nor a file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["f32", "bf16", "q8"]  # of rows of activations: float32; bf16; codes of 8 bits, with a scale for each 32
+Forms = frozenset[Form]
+FORMS: tuple[Form, ...] = ("f32", "bf16", "q8")
+F32: Forms = frozenset({"f32"})
 LANES = 16  # outputs of a tile
 GROUP = 32  # inputs that share a scale of a quantized activation
 GROUP_BYTES = 16  # that scale, and sums
 LINE = 64
 
 
-def form_bytes(form: str, width: int, rows: int) -> int:
-    """Bytes of so many rows of a tensor in one form: "f32", "bf16" or "q8" (codes, then a group for each 32)."""
+def input_form(format_name: str) -> Form:
+    """What a product with weights of that format multiplies them with."""
+    return "f32" if format_name in ("F32", "F16") else "bf16" if format_name == "BF16" else "q8"
+
+
+def in_order(forms: Iterable[Form]) -> list[Form]:
+    """Always the same order, so that the same model always gets the same arena."""
+    return sorted(forms, key=FORMS.index)
+
+
+def form_bytes(form: Form, width: int, rows: int) -> int:
+    """Bytes of so many rows of a tensor in one form; of q8 the codes first, then what goes with each 32."""
     if form == "f32":
         return rows * _row_bytes(4 * width)
     if form == "bf16":
@@ -51,3 +69,17 @@ _UNIT_BYTES = {
     "Q6_K": 416,
 }
 _SUPER_BYTES = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 32}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFormat:
+    """A weight packed for the native path. A vector of that kind is a bias: float32 beside its matrix, for whole tiles."""
+
+    name: str
+
+    def tensor_bytes(self, shape: Sequence[int]) -> int:
+        return packed_bytes(self.name, shape[0], shape[1] if len(shape) > 1 else 1)
+
+    def row_bytes(self, shape: Sequence[int]) -> int:
+        """A row's share of its tile."""
+        return packed_bytes(self.name, LANES, shape[1]) // LANES
