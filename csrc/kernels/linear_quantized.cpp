@@ -18,11 +18,11 @@ template <Format format>
 inline f32x16 multiply(const u8x64 (&codes)[8], const f32x16 (&scales)[2], f32x16 minimum, const int8_t* x, const Group& group,
                        f32x16 acc) {
   constexpr bool offset = !has_minima(format);
-  i32x16 low = offset ? set1_i32(group.offsets[0]) : zero_i32(), high = offset ? set1_i32(group.offsets[1]) : zero_i32();
-  for (int i = 0; i < 4; ++i) {
-    low = dot4(low, codes[i], spread4(x + 4 * i));
-    high = dot4(high, codes[4 + i], spread4(x + 16 + 4 * i));
-  }
+  constexpr int shift = 8 - code_bits(format);   // of what an offset of 128 takes away, to what this one does
+  i32x16 low = offset ? set1_i32(group.offsets[0] >> shift) : zero_i32();
+  i32x16 high = offset ? set1_i32(group.offsets[1] >> shift) : zero_i32();
+  low = dot16<code_bits(format)>(low, codes, x);
+  high = dot16<code_bits(format)>(high, codes + 4, x + 16);
   f32x16 product;
   if constexpr (has_half_scales(format)) product = fma(to_f32(high), scales[1], mul(to_f32(low), scales[0]));
   else product = mul(to_f32(add_i32(low, high)), scales[0]);
@@ -75,7 +75,7 @@ void linear(const LinearTask& task) {
 
 template <Format format>
 void unpack_row(const uint8_t* tile, size_t lane, size_t k, float scale, float* out) {
-  constexpr float offset = has_minima(format) ? 0.0f : 128.0f;
+  constexpr float offset = has_minima(format) ? 0.0f : static_cast<float>(1 << (code_bits(format) - 1));
   for (size_t group = 0; group < k / kGroup; ++group, out += kGroup) {
     const Unit<format> unit(tile, group);
     u8x64 codes[8];

@@ -1,7 +1,7 @@
 // The quantized formats as products want them: a unit's codes as bytes, and its numbers per lane.
 //
-// Formats with an offset get codes shifted up so that the offset is always 128, which Group.offsets takes away; the scale is
-// that much smaller, by a power of two, so no result changes.
+// Group.offsets takes away what an offset of 128 adds. So formats with an offset get codes shifted up until it is 128, and a
+// scale that is smaller by that power of two, so no result changes; or, where narrow codes are cheaper, a part of Group.offsets.
 #pragma once
 
 #include "table.h"
@@ -31,15 +31,15 @@ constexpr bool has_minima(Format format) {
 // A scale for each half of a unit.
 constexpr bool has_half_scales(Format format) { return format == Format::q6_k; }
 
-// By how many bits codes are shifted so that an offset becomes 128.
-constexpr int code_shift(Format format) {
-  switch (format) {
-    case Format::q4_0: return 4;
-    case Format::q5_0: return 3;
-    case Format::q6_k: return 2;
-    default: return 0;
-  }
+// The bits of a code as stored, and by how many an offset is shifted to be 128.
+constexpr int stored_bits(Format format) {
+  return format == Format::q8_0 ? 8 : format == Format::q6_k ? 6 : has_fifth_bits(format) ? 5 : 4;
 }
+constexpr int offset_shift(Format format) { return has_minima(format) ? 0 : 8 - stored_bits(format); }
+
+// By how many bits codes are shifted, and the bits they then have.
+constexpr int code_shift(Format format) { return kWideCodesAreFree ? offset_shift(format) : 0; }
+constexpr int code_bits(Format format) { return stored_bits(format) + code_shift(format); }
 constexpr float code_step(Format format) { return 1.0f / static_cast<float>(1 << code_shift(format)); }
 
 // Byte 4 × lane + t of vector i becomes input 4 i + t.
@@ -64,10 +64,10 @@ inline void unpack_codes(const Unit<format>& unit, u8x64 (&codes)[8]) {
   if constexpr (format == Format::q6_k) {
     for (int half = 0; half < 2; ++half) {
       const u8x64 pairs = load_codes(unit.upper() + 64 * half);
-      codes[4 * half] = either(codes[4 * half], bits<6>(pairs, 0xC0));
-      codes[4 * half + 1] = either(codes[4 * half + 1], bits<4>(pairs, 0xC0));
-      codes[4 * half + 2] = either(codes[4 * half + 2], bits<2>(pairs, 0xC0));
-      codes[4 * half + 3] = either(codes[4 * half + 3], bits<0>(pairs, 0xC0));
+      codes[4 * half] = either(codes[4 * half], bits<4 + shift>(pairs, 48 << shift));
+      codes[4 * half + 1] = either(codes[4 * half + 1], bits<2 + shift>(pairs, 48 << shift));
+      codes[4 * half + 2] = either(codes[4 * half + 2], bits<shift>(pairs, 48 << shift));
+      codes[4 * half + 3] = either(codes[4 * half + 3], bits<shift - 2>(pairs, 48 << shift));
     }
   }
 }
