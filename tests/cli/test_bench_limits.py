@@ -31,4 +31,10 @@ def test_json(pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_table(pagoda: Pagoda) -> None:
     shown = pagoda("bench", "limits", "--threads", "2").stdout.splitlines()
     assert shown[0].startswith("threads         2 (")
-    assert [line.split("  ")[0] for line in shown[1:]] == ["read bandwidth", "int8 peak", "bf16 peak", "fp32 peak", "Q4_0 product"]
+    assert [line.split("  ")[0] for line in shown[1:]] == [
+        "read bandwidth",
+        "int8 peak",
+        "bf16 peak",
+        "fp32 peak",
+        "Q4_0 product",
+    ]

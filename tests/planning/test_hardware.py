@@ -28,7 +28,7 @@ def test_no_time_gives_no_fraction() -> None:
 def test_main_format_is_that_of_most_products() -> None:
     spec = llama_spec(
         hidden_size=64,
-        intermediate_size=128,
+        intermediate_size=256,
         num_layers=2,
         num_heads=4,
         num_kv_heads=4,
