@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from pagoda import _native
 from pagoda.loading.checkpoint import StoredTensor
 from pagoda.planning.formats import FORMATS
 from pagoda.quantization import dequantize
+from tests.native.programs import unpacked
 from tests.quantization.test_dequantize import HALVES, random_tensor
-
-
-@pytest.fixture(scope="module", params=_native.instruction_sets())
-def threads(request: pytest.FixtureRequest) -> Iterator[_native.Threads]:
-    pool = _native.Threads(2, request.param)
-    yield pool
-    pool.close()
 
 
 def packed(threads: _native.Threads, *segments: StoredTensor) -> _native.Matrix:
     in_features = segments[0].info.shape[1]
     return _native.Matrix(threads, in_features, [(stored.info.format, stored.data) for stored in segments])
-
-
-def unpacked(matrix: _native.Matrix) -> npt.NDArray[np.float32]:
-    return np.stack([matrix.unpack(row) for row in range(matrix.out_features)])
 
 
 # Value = scale × integer, or scale × code + minimum in the reference's order: nothing is rounded differently.
