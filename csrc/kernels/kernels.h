@@ -63,8 +63,8 @@ struct AttentionTask {
 // A part of the keys, cut at absolute positions: [split × kSplitKeys, (split + 1) × kSplitKeys).
 inline constexpr size_t kSplitKeys = 256;
 
-// What attention over one split gives for each (token, head): the largest score, the sum of exp(score − largest), and the
-// sum of those times V, which has head_dim numbers. Empty splits have largest −infinity and sum 0.
+// What attention over one split gives for each (token, head): the largest score × log2 e, the sum of exp(score −
+// largest score), and the sum of those times V, which has head_dim numbers. Empty splits have largest −infinity and sum 0.
 struct Partial {
   float* largest;            // [num_tokens × heads]
   float* sum;                // [num_tokens × heads]
