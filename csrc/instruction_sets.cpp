@@ -8,14 +8,14 @@ namespace pagoda {
 
 // Each is defined by kernels/table.cpp compiled for that instruction set, and called only where it can be executed.
 namespace portable { const Kernels* kernels(); }
-#ifdef PAGODA_X86
+#ifdef __x86_64__
 namespace avx2 { const Kernels* kernels(); }
 namespace avx512 { const Kernels* kernels(); }
 #endif
 
 namespace {
 
-#ifdef PAGODA_X86
+#ifdef __x86_64__
 // Bits of CPUID's leaves, and of the registers that the operating system saves (XCR0). Intel SDM, volume 2A, CPUID.
 struct Cpu {
   unsigned leaf1_ecx = 0, leaf7_ebx = 0, leaf7_ecx = 0, leaf7_1_eax = 0;
@@ -45,12 +45,10 @@ struct Cpu {
 
 std::vector<const Kernels*> executable() {
   std::vector<const Kernels*> found;
-#ifdef PAGODA_X86
+#ifdef __x86_64__
   const Cpu cpu;
   if (cpu.has_avx512()) found.push_back(avx512::kernels());
-#ifdef PAGODA_HAS_AVX2
   if (cpu.has_avx2()) found.push_back(avx2::kernels());
-#endif
 #endif
   found.push_back(portable::kernels());
   return found;

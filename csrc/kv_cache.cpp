@@ -4,18 +4,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "tensor.h"
+
 namespace pagoda {
-namespace {
-
-float from_bf16(uint16_t x) {
-  const uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-}  // namespace
-
 KVCache::KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size)
     : num_blocks_(num_blocks), block_size_(block_size) {
   if (block_size == 0 || block_size % 16 != 0)
@@ -49,7 +40,7 @@ void KVCache::read_keys(size_t layer, size_t block, float* out) const {
   for (size_t t = 0; t < block_size_; ++t)
     for (size_t h = 0; h < l.kv_heads; ++h)
       for (size_t d = 0; d < l.head_dim; ++d)
-        *out++ = from_bf16(k[h * l.head_elements + (t / 16 * (l.head_dim / 2) + d / 2) * 32 + t % 16 * 2 + d % 2]);
+        *out++ = float_from_bf16(k[h * l.head_elements + (t / 16 * (l.head_dim / 2) + d / 2) * 32 + t % 16 * 2 + d % 2]);
 }
 
 void KVCache::read_values(size_t layer, size_t block, float* out) const {
@@ -58,7 +49,7 @@ void KVCache::read_values(size_t layer, size_t block, float* out) const {
   for (size_t t = 0; t < block_size_; ++t)
     for (size_t h = 0; h < l.kv_heads; ++h)
       for (size_t d = 0; d < l.head_dim; ++d)
-        *out++ = from_bf16(v[h * l.head_elements + (t / 2 * l.head_dim + d) * 2 + t % 2]);
+        *out++ = float_from_bf16(v[h * l.head_elements + (t / 2 * l.head_dim + d) * 2 + t % 2]);
 }
 
 }  // namespace pagoda

@@ -3,13 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#if __has_include("pack.h")
 #include "pack.h"
-#else
-namespace pagoda {
-__attribute__((weak)) void pack_tiles(Format, const uint8_t*, size_t, size_t, size_t, size_t, size_t, uint8_t*);
-}
-#endif
 
 namespace pagoda {
 namespace {

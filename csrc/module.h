@@ -5,7 +5,10 @@
 #include <nanobind/ndarray.h>
 
 #include <memory>
+#include <string>
 #include <vector>
+
+#include "format.h"
 
 namespace pagoda {
 
@@ -31,6 +34,8 @@ struct NewArray {
   std::vector<size_t> shape;
   std::unique_ptr<Number[]> numbers;
 };
+
+Form form_named(const std::string& name);   // throws std::invalid_argument
 
 void bind_tensors(nb::module_& module);    // formats, Threads, Matrix, KVCache
 void bind_program(nb::module_& module);

@@ -15,7 +15,7 @@ inline uint64_t load8(const uint8_t* p) { uint64_t x; std::memcpy(&x, p, 8); ret
 inline void store4(uint8_t* p, uint32_t x) { std::memcpy(p, &x, 4); }
 inline void copy2(uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 2); }
 
-// The rows of one tile, and where its planes go.
+// The rows of one tile, and where their units go.
 struct TileRows {
   const uint8_t* stored;
   size_t row_bytes;
@@ -25,6 +25,7 @@ struct TileRows {
   TileLayout at;
 
   const uint8_t* row(size_t lane) const { return stored + lane * row_bytes; }
+  uint8_t* unit(size_t u) const { return tile + at.unit(u); }
 };
 
 // Numbers of `Bytes` each, `count` of them in a row: [count][16].
@@ -72,16 +73,17 @@ template <bool Minima, bool FifthBits, bool Bytes>
 void pack_blocks_of_32(const TileRows& rows) {
   constexpr size_t kFifthBits = Minima ? 4 : 2, kCodes = kFifthBits + (FifthBits ? 4 : 0), kBlock = kCodes + (Bytes ? 32 : 16);
   for (size_t u = 0; u < rows.k / 32; ++u) {
+    uint8_t* unit = rows.unit(u);
     uint32_t fifth_bits[kLanes] = {};
     for (size_t lane = 0; lane < rows.lanes; ++lane) {
       const uint8_t* block = rows.row(lane) + u * kBlock;
-      copy2(rows.tile + rows.at.scales + 32 * u + 2 * lane, block);
-      if (Minima) copy2(rows.tile + rows.at.minima + 32 * u + 2 * lane, block + 2);
+      copy2(unit + rows.at.scales + 2 * lane, block);
+      if (Minima) copy2(unit + rows.at.minima + 2 * lane, block + 2);
       if (FifthBits) fifth_bits[lane] = load4(block + kFifthBits);
-      if (Bytes) copy_codes<8>(rows.tile + rows.at.codes + 512 * u, lane, block + kCodes, 0x80808080u);
-      else copy_codes<4>(rows.tile + rows.at.codes + 256 * u, lane, block + kCodes, 0);
+      if (Bytes) copy_codes<8>(unit, lane, block + kCodes, 0x80808080u);
+      else copy_codes<4>(unit, lane, block + kCodes, 0);
     }
-    if (FifthBits) spread_fifth_bits(fifth_bits, rows.tile + rows.at.upper + 64 * u);
+    if (FifthBits) spread_fifth_bits(fifth_bits, unit + rows.at.upper);
   }
 }
 
@@ -94,9 +96,9 @@ inline void copy_nibbles(uint8_t* low_unit, uint8_t* high_unit, size_t lane, con
   }
 }
 
-// Byte i of each 4, of one row, to row i of [.][16].
-inline void spread_bytes(uint8_t* to, uint32_t bytes) {
-  for (int i = 0; i < 4; ++i) to[16 * i] = static_cast<uint8_t>(bytes >> 8 * i);
+// Byte i of each 4 to `to` + i × step.
+inline void spread_bytes(uint8_t* to, size_t step, uint32_t bytes) {
+  for (size_t i = 0; i < 4; ++i) to[i * step] = static_cast<uint8_t>(bytes >> 8 * i);
 }
 
 // Bit c of byte r becomes bit r of byte c.
@@ -110,7 +112,7 @@ inline uint64_t transpose_bits(uint64_t x) {
 }
 
 // The 32 bytes of fifth bits of a Q5_K block: bit u of byte i belongs to input i of unit u.
-void spread_fifth_bits_k(const TileRows& rows, size_t block_at, uint8_t* units) {
+void spread_fifth_bits_k(const TileRows& rows, size_t block_at, uint8_t* units, size_t step) {
   for (int eight = 0; eight < 4; ++eight) {
     uint64_t bits[kLanes] = {};
     for (size_t lane = 0; lane < rows.lanes; ++lane) bits[lane] = transpose_bits(load8(rows.row(lane) + block_at + 8 * eight));
@@ -120,8 +122,8 @@ void spread_fifth_bits_k(const TileRows& rows, size_t block_at, uint8_t* units) 
         first |= (bits[lane] >> 8 * u & 15) << 4 * lane;
         second |= (bits[lane] >> (8 * u + 4) & 15) << 4 * lane;
       }
-      std::memcpy(units + 64 * u + 16 * eight, &first, 8);
-      std::memcpy(units + 64 * u + 16 * eight + 8, &second, 8);
+      std::memcpy(units + step * u + 16 * eight, &first, 8);
+      std::memcpy(units + step * u + 16 * eight + 8, &second, 8);
     }
   }
 }
@@ -130,47 +132,48 @@ void spread_fifth_bits_k(const TileRows& rows, size_t block_at, uint8_t* units) 
 template <bool FifthBits>
 void pack_q4_k(const TileRows& rows) {
   constexpr size_t kCodes = FifthBits ? 48 : 16, kBlock = kCodes + 128;
+  const size_t step = rows.at.unit_bytes;
   for (size_t b = 0; b < rows.k / 256; ++b) {
+    uint8_t* units = rows.unit(8 * b);
     for (size_t lane = 0; lane < rows.lanes; ++lane) {
       const uint8_t* block = rows.row(lane) + b * kBlock;
-      copy2(rows.tile + rows.at.super_scales + 32 * b + 2 * lane, block);
-      copy2(rows.tile + rows.at.super_minima + 32 * b + 2 * lane, block + 2);
+      copy2(rows.tile + rows.at.super_scales(8 * b) + 2 * lane, block);
+      copy2(rows.tile + rows.at.super_minima(8 * b) + 2 * lane, block + 2);
       // Six bits each: the first four whole; of the last four the upper two bits are above those.
       const uint32_t first = load4(block + 4), second = load4(block + 8), third = load4(block + 12);
-      uint8_t* scales = rows.tile + rows.at.scales + 128 * b + lane;
-      spread_bytes(scales, first & kLowSixes);
-      spread_bytes(scales + 64, (third & kLowNibbles) | (first >> 6 & kLowPairs) << 4);
-      uint8_t* minima = rows.tile + rows.at.minima + 128 * b + lane;
-      spread_bytes(minima, second & kLowSixes);
-      spread_bytes(minima + 64, (third >> 4 & kLowNibbles) | (second >> 6 & kLowPairs) << 4);
-      uint8_t* units = rows.tile + rows.at.codes + 2048 * b;
-      for (int q = 0; q < 4; ++q) copy_nibbles(units + 512 * q, units + 512 * q + 256, lane, block + kCodes + 32 * q);
+      uint8_t* scales = units + rows.at.scales + lane;
+      spread_bytes(scales, step, first & kLowSixes);
+      spread_bytes(scales + 4 * step, step, (third & kLowNibbles) | (first >> 6 & kLowPairs) << 4);
+      uint8_t* minima = units + rows.at.minima + lane;
+      spread_bytes(minima, step, second & kLowSixes);
+      spread_bytes(minima + 4 * step, step, (third >> 4 & kLowNibbles) | (second >> 6 & kLowPairs) << 4);
+      for (int q = 0; q < 4; ++q) copy_nibbles(units + 2 * q * step, units + (2 * q + 1) * step, lane, block + kCodes + 32 * q);
     }
-    if (FifthBits) spread_fifth_bits_k(rows, b * kBlock + 16, rows.tile + rows.at.upper + 512 * b);
+    if (FifthBits) spread_fifth_bits_k(rows, b * kBlock + 16, units + rows.at.upper, step);
   }
 }
 
 // Blocks of 256: 128 bytes of low nibbles, 64 of upper pairs, 16 scales, super-scale. Each half has four units: the nibbles of
 // the first and third are the same bytes' low and high halves, as are those of the second and fourth.
 void pack_q6_k(const TileRows& rows) {
+  const size_t step = rows.at.unit_bytes;
   for (size_t b = 0; b < rows.k / 256; ++b) {
     for (size_t lane = 0; lane < rows.lanes; ++lane) {
       const uint8_t* block = rows.row(lane) + b * 210;
-      copy2(rows.tile + rows.at.super_scales + 32 * b + 2 * lane, block + 208);
-      uint8_t* scales = rows.tile + rows.at.scales + 256 * b + lane;
-      for (int i = 0; i < 4; ++i) spread_bytes(scales + 64 * i, load4(block + 192 + 4 * i));
+      copy2(rows.tile + rows.at.super_scales(8 * b) + 2 * lane, block + 208);
+      for (int i = 0; i < 16; ++i) rows.unit(8 * b + i / 2)[rows.at.scales + i % 2 * kLanes + lane] = block[192 + i];
       for (int half = 0; half < 2; ++half) {
-        uint8_t* units = rows.tile + rows.at.codes + 2048 * b + 1024 * half;
-        copy_nibbles(units, units + 512, lane, block + 64 * half);
-        copy_nibbles(units + 256, units + 768, lane, block + 64 * half + 32);
-        uint8_t* upper = rows.tile + rows.at.upper + 1024 * b + 512 * half + 4 * lane;
+        uint8_t* units = rows.unit(8 * b + 4 * half);
+        copy_nibbles(units, units + 2 * step, lane, block + 64 * half);
+        copy_nibbles(units + step, units + 3 * step, lane, block + 64 * half + 32);
+        uint8_t* upper = units + rows.at.upper + 4 * lane;
         for (int j = 0; j < 2; ++j) {
           uint32_t pairs[4];  // of inputs 16 j + 4 p …, two bits for each of the four units
           for (int p = 0; p < 4; ++p) pairs[p] = load4(block + 128 + 32 * half + 16 * j + 4 * p);
           for (int u = 0; u < 4; ++u) {
             uint32_t lane_bits = 0;
             for (int p = 0; p < 4; ++p) lane_bits |= (pairs[p] >> 2 * u & kLowPairs) << 2 * p;
-            store4(upper + 128 * u + 64 * j, lane_bits);
+            store4(upper + step * u + 64 * j, lane_bits);
           }
         }
       }

@@ -14,6 +14,13 @@ struct Group {
 };
 static_assert(sizeof(Group) == 16);
 
+static inline float float_from_bf16(uint16_t x) {
+  const uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 // One row to be written; a null pointer: that form is not wanted.
 struct RowOut {
   float* f32 = nullptr;

@@ -63,6 +63,34 @@ inline __m256i dot4(__m256i acc, __m256i weights, __m256i x) {
   const __m256i top = _mm256_and_si256(_mm256_srli_epi16(weights, 7), _mm256_set1_epi8(1));
   return _mm256_add_epi32(_mm256_add_epi32(acc, times(low, x, 1)), times(top, x, 128));
 }
+// Sums of two products are int16. Sums of more are so too where codes are narrow: with x within ±127, eight products of codes
+// up to 31, or four of codes up to 63. Codes of 8 bits are two of 4.
+template <int num_bits>
+inline __m256i dot16(__m256i acc, const __m256i (&codes)[4], const int8_t* x) {
+  const __m256i one = _mm256_set1_epi16(1), low_bits = _mm256_set1_epi8(15);
+  __m256i low[4], high[4];
+  for (int i = 0; i < 4; ++i) {
+    int32_t four;
+    __builtin_memcpy(&four, x + 4 * i, 4);
+    const __m256i input = _mm256_set1_epi32(four);
+    if constexpr (num_bits <= 6) {
+      low[i] = _mm256_maddubs_epi16(codes[i], input);
+    } else {
+      low[i] = _mm256_maddubs_epi16(_mm256_and_si256(codes[i], low_bits), input);
+      high[i] = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(codes[i], 4), low_bits), input);
+    }
+  }
+  const __m256i first = _mm256_add_epi16(low[0], low[1]), second = _mm256_add_epi16(low[2], low[3]);
+  if constexpr (num_bits == 6) {
+    return _mm256_add_epi32(_mm256_add_epi32(acc, _mm256_madd_epi16(first, one)), _mm256_madd_epi16(second, one));
+  }
+  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_add_epi16(first, second), one));
+  if constexpr (num_bits == 8) {
+    const __m256i sums = _mm256_add_epi16(_mm256_add_epi16(high[0], high[1]), _mm256_add_epi16(high[2], high[3]));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(16)));
+  }
+  return acc;
+}
 // A bf16 number is the upper half of a float32.
 inline __m256 lower_bf16(__m256i pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 inline __m256 upper_bf16(__m256i pairs) {
@@ -180,6 +208,13 @@ inline i32x16 spread4(const int8_t* p) {
 inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
   return {detail::dot4(acc.a, weights.a, x.a), detail::dot4(acc.b, weights.b, x.b)};
 }
+template <int num_bits>
+inline i32x16 dot16(i32x16 acc, const u8x64* codes, const int8_t* x) {
+  __m256i a[4], b[4];
+  for (int i = 0; i < 4; ++i) a[i] = codes[i].a, b[i] = codes[i].b;
+  return {detail::dot16<num_bits>(acc.a, a, x), detail::dot16<num_bits>(acc.b, b, x)};
+}
+inline constexpr bool kWideCodesAreFree = false;
 
 inline bf16x32 spread2(const uint16_t* p) {
   int32_t two;

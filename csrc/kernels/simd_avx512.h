@@ -100,6 +100,14 @@ inline i32x16 spread4(const int8_t* p) {
 }
 // acc + the four products of each lane: unsigned weights (at most 255) times signed activations. No saturation.
 inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) { return _mm512_dpbusd_epi32(acc, weights, x); }
+// acc + the products of 16 inputs: four vectors of codes below 2^num_bits with what `x` points to.
+template <int num_bits>
+inline i32x16 dot16(i32x16 acc, const u8x64* codes, const int8_t* x) {
+  for (int i = 0; i < 4; ++i) acc = dot4(acc, codes[i], spread4(x + 4 * i));
+  return acc;
+}
+// Whether a product with codes of 8 bits costs what one with fewer does.
+inline constexpr bool kWideCodesAreFree = true;
 
 // Two bf16 of activations, in every lane.
 inline bf16x32 spread2(const uint16_t* p) {

@@ -132,6 +132,12 @@ inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
     for (int t = 0; t < 4; ++t) acc.lane[i] += static_cast<int32_t>(weights.byte[4 * i + t]) * bytes[4 * i + t];
   return acc;
 }
+template <int num_bits>
+inline i32x16 dot16(i32x16 acc, const u8x64* codes, const int8_t* x) {
+  for (int i = 0; i < 4; ++i) acc = dot4(acc, codes[i], spread4(x + 4 * i));
+  return acc;
+}
+inline constexpr bool kWideCodesAreFree = true;
 
 inline bf16x32 load_pairs(const uint16_t* p) { bf16x32 r; __builtin_memcpy(r.half, p, 64); return r; }
 inline bf16x32 spread2(const uint16_t* p) {

@@ -5,20 +5,6 @@
 
 namespace pagoda::PAGODA_ISA {
 
-// Kernels that are still to come are null in the table.
-#if !__has_include("linear_quantized.cpp")
-static LinearKernel linear_quantized_missing(Format) { return nullptr; }
-static UnpackKernel unpack_quantized_missing(Format) { return nullptr; }
-#define linear_quantized linear_quantized_missing
-#define unpack_quantized unpack_quantized_missing
-#endif
-#if !__has_include("linear_dense.cpp")
-static LinearKernel linear_dense_missing(Format) { return nullptr; }
-static UnpackKernel unpack_dense_missing(Format) { return nullptr; }
-#define linear_dense linear_dense_missing
-#define unpack_dense unpack_dense_missing
-#endif
-
 const Kernels* kernels();
 
 // Filled by the first call and not when the module is loaded: it takes instructions that the machine may lack.
@@ -32,22 +18,18 @@ const Kernels* kernels() {
       t.linear[i] = dense ? linear_dense(format) : linear_quantized(format);
       t.unpack_row[i] = dense ? unpack_dense(format) : unpack_quantized(format);
     }
-#if __has_include("elementwise.cpp")
     t.rms_norm = rms_norm;
     t.layer_norm = layer_norm;
     t.add = add;
     t.write_row = write_row;
     t.gated_activation = gated_activation;
     t.activation = activation;
-#endif
-#if __has_include("attention.cpp")
     t.rotate = rotate;
     t.store_kv = store_kv;
     t.attend = attend;
     t.attention_scratch = attention_scratch;
     t.merge = merge;
     t.finish = finish;
-#endif
     t.chunk_maxima = chunk_maxima;
     t.collect = collect;
     t.weigh = weigh;

@@ -55,6 +55,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "rich", "j
         (["bench", "offline", "--batch", "0"], "--batch"),
         (["bench", "offline", "--batch", "9", "--max-num-seqs", "8"], "--batch"),
         (["bench", "offline", "--output-tokens", "1"], "--output-tokens"),
+        (["bench", "limits", "--threads", "0"], "--threads"),
         (["frobnicate"], "frobnicate"),
     ],
 )

@@ -16,6 +16,7 @@ from pagoda.errors import DoesNotFitError, ModelFileError, PagodaError, Unsuppor
 from pagoda.loading import hub_header
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
+from pagoda.planning.holding import torch_holding
 from pagoda.planning.memory import plan_memory
 from tests.loading.fake_hub import FakeHub, go_offline, serving
 from tests.loading.files import F32, gguf_bytes, pair, string_pair, tensor, tiny_gguf, tiny_safetensors, u32_pair
@@ -105,7 +106,7 @@ def refused(model: str) -> Judge:
 
 
 def can_run(config: Mapping[str, Any]) -> None:
-    plan_memory(family_for(config).spec(config), EngineConfig(model="m"), element_bytes=4, usable_bytes=1 << 30)
+    plan_memory(torch_holding(family_for(config).spec(config), 4), EngineConfig(model="m"), usable_bytes=1 << 30)
 
 
 @pytest.mark.parametrize("model", ["org/huge", "org/huge-gguf"])

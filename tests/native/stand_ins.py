@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
-from pagoda.loading.checkpoint import StoredTensor
 from pagoda.models.family import Model
 from pagoda.models.registry import family_for
-from pagoda.models.weights import load_model
-from pagoda.ops.cpu import Form
 from pagoda.ops.cpu_weights import CpuWeight
-from pagoda.planning.model_spec import ModelSpec
-from tests.models.fakes import FakeCheckpoint
+from pagoda.planning.model_spec import ModelSpec, WeightSpec
+from pagoda.planning.native_formats import Form
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,32 +22,35 @@ class FakeMatrix:
     input_forms: list[Form]
 
 
-class FakeWeightOps:
-    """Matrices that want their inputs in `forms`."""
+class FakeWeights:
+    """`Weights` of a spec; matrices want their inputs in `forms`, or in those that a function of the weight says."""
 
-    def __init__(self, forms: Sequence[Form]) -> None:
-        self.forms = list(forms)
+    def __init__(self, spec: ModelSpec, forms: Sequence[Form] | Callable[[WeightSpec], Form]) -> None:
+        self.weights = {weight.name: weight for weight in spec.weights}
+        self.forms = forms
 
-    def vector(self, stored: StoredTensor) -> CpuWeight:
-        return CpuWeight(np.ones(stored.info.shape, np.float32))
+    def vector(self, name: str) -> CpuWeight:
+        return CpuWeight(np.ones(self.weights[name].shape, np.float32))
 
-    def table(self, stored: StoredTensor) -> CpuWeight:
-        return self.linear([stored])
+    def table(self, name: str) -> CpuWeight:
+        return self.linear([name])
 
-    def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> CpuWeight:
-        rows = tuple(stored.info.shape[0] for stored in segments)
-        return matrix(segments[0].info.shape[1], rows, self.forms)
+    def linear(self, names: Sequence[str], biases: Sequence[str] = ()) -> CpuWeight:
+        weights = [self.weights[name] for name in names]
+        forms = sorted({self.forms(weight) for weight in weights}) if callable(self.forms) else self.forms
+        return matrix(weights[0].shape[1], [weight.shape[0] for weight in weights], forms)
 
 
 def matrix(in_features: int, segments: Sequence[int], forms: Sequence[Form]) -> CpuWeight:
     return CpuWeight(cast(Any, FakeMatrix(in_features, sum(segments), list(forms))), tuple(segments))
 
 
-def fake_model(config: Mapping[str, Any], forms: Sequence[Form]) -> tuple[ModelSpec, Model[CpuWeight]]:
-    checkpoint = FakeCheckpoint(config)
-    family = family_for(checkpoint.config)
-    spec = family.spec(checkpoint.config)
-    return spec, load_model(checkpoint, family, spec, FakeWeightOps(forms))
+def fake_model(
+    config: Mapping[str, Any], forms: Sequence[Form] | Callable[[WeightSpec], Form]
+) -> tuple[ModelSpec, Model[CpuWeight]]:
+    family = family_for(config)
+    spec = family.spec(config)
+    return spec, family.build(spec, FakeWeights(spec, forms))
 
 
 class FakeProgram:

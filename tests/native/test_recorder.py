@@ -8,13 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pagoda.ops.cpu import F32, Command, CpuOps, Form, Step, Symbol
+from pagoda.ops.cpu import Command, CpuOps, Step, Symbol
 from pagoda.ops.cpu_lowering import Lowered, fused, lower
 from pagoda.ops.cpu_program import emit, record
 from pagoda.ops.cpu_weights import CpuWeight
 from pagoda.ops.interface import AttentionLayer
 from pagoda.planning.model_spec import AttentionSpec, RopeSpec
-from pagoda.planning.native_formats import form_bytes
+from pagoda.planning.native_formats import F32, Form, form_bytes
 from tests.models.fakes import CONFIGS
 from tests.native.stand_ins import FakeProgram, fake_model, matrix
 

@@ -8,7 +8,8 @@ from pagoda.config import EngineConfig
 from pagoda.models.registry import FAMILIES, family_for
 from pagoda.planning.costs import CostModel
 from pagoda.planning.data_flow import data_flow, summed_over_layers
-from pagoda.planning.memory import held_format, kv_bytes_per_token, plan_memory
+from pagoda.planning.holding import held_format, torch_holding
+from pagoda.planning.memory import kv_bytes_per_token, plan_memory
 
 # name → (config, parameters, KV bytes a token in two-byte formats)
 MODELS: dict[str, tuple[dict[str, Any], int, int]] = {
@@ -147,7 +148,7 @@ def test_a_window_bounds_what_a_far_token_costs() -> None:
 def test_every_model_can_be_planned(name: str) -> None:
     config, _, kv_bytes = MODELS[name]
     spec = family_for(config).spec(config)
-    plan = plan_memory(spec, EngineConfig(memory_fraction=0.9), element_bytes=2, usable_bytes=80 << 30)
+    plan = plan_memory(torch_holding(spec, 2), EngineConfig(memory_fraction=0.9), usable_bytes=80 << 30)
     assert plan.max_model_len == spec.context_length
     assert plan.kv_bytes == plan.num_kv_tokens * kv_bytes
     assert sum(entry.num_bytes for entry in plan.entries) == 80 << 30

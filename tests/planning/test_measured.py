@@ -17,7 +17,8 @@ from pagoda.models.registry import family_for
 from pagoda.models.weights import load_model
 from pagoda.ops.reference_cache import allocate_kv
 from pagoda.ops.reference_weights import TorchWeight, TorchWeightOps
-from pagoda.planning.memory import held_format, kv_block_bytes, weight_bytes
+from pagoda.planning.holding import held_format, weight_bytes
+from pagoda.planning.memory import kv_block_bytes
 from pagoda.planning.workspace import activation_bytes
 from pagoda.runner.torch_runner import TorchRunner, build_torch_runner
 from pagoda.sampling_params import SamplingParams

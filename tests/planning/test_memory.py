@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pagoda.config import EngineConfig
 from pagoda.errors import InvalidValueError, UnsupportedModelError
 from pagoda.planning.formats import tensor_bytes
+from pagoda.planning.holding import torch_holding, weight_bytes
 from pagoda.planning.ledger import binary_size, decimal_size, format_ledger
-from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, num_blocks_for, plan_memory, weight_bytes
+from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, num_blocks_for, plan_memory
 from pagoda.planning.model_spec import LayerSpec
 from pagoda.planning.workspace import activation_bytes
 from tests.planning.specs import llama_7b, smollm2, tiny
@@ -95,32 +96,33 @@ def test_workspace_does_not_hold_every_sequence_at_full_length() -> None:
 
 def test_explicit_blocks_are_honoured_exactly() -> None:
     config = EngineConfig(num_kv_blocks=7)
-    plan = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=8 * GIB)
+    plan = plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=8 * GIB)
     assert (plan.num_blocks, plan.max_model_len) == (7, 7 * 16)
 
 
 def test_contradictory_limits_are_refused_with_both_figures() -> None:
     config = EngineConfig(num_kv_blocks=7, max_model_len=200)
     with pytest.raises(InvalidValueError, match=r"max_model_len: got 200.* 112,.*num_kv_blocks at least 13") as refused:
-        plan_memory(smollm2(), config, element_bytes=4, usable_bytes=8 * GIB)
+        plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=8 * GIB)
     assert refused.value.field == "max_model_len"
 
 
 def test_a_context_beyond_the_models_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="max_model_len: got 8193, must be at most 8,192"):
-        plan_memory(smollm2(), EngineConfig(max_model_len=8193), element_bytes=4, usable_bytes=64 * GIB)
+        plan_memory(torch_holding(smollm2(), 4), EngineConfig(max_model_len=8193), usable_bytes=64 * GIB)
 
 
 def test_weights_held_otherwise_change_the_plan() -> None:
     config = EngineConfig(memory_fraction=1.0)
-    plain = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=2 * GIB)
-    packed = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=2 * GIB, held_weight_bytes=100_000_000)
+    plain = plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=2 * GIB)
+    less = replace(torch_holding(smollm2(), 4), weight_bytes=100_000_000)
+    packed = plan_memory(less, config, usable_bytes=2 * GIB)
     assert packed.weight_bytes == 100_000_000
     assert packed.num_blocks > plain.num_blocks
 
 
 def test_the_ledger_reads_well_and_its_json_has_every_figure() -> None:
-    plan = plan_memory(smollm2(), EngineConfig(), element_bytes=4, usable_bytes=8 * GIB)
+    plan = plan_memory(torch_holding(smollm2(), 4), EngineConfig(), usable_bytes=8 * GIB)
     text = format_ledger(plan)
     assert "538,060,032 B" in text
     assert "513.13 MiB" in text

@@ -19,10 +19,9 @@ def test_counts_grow_one_by_one_to_what_they_are_at_once() -> None:
 
 
 def test_a_plain_greedy_batch_has_no_edits_and_no_random_rows() -> None:
-    batch = SamplingBatch.of([new_state(10, temperature=0.0), new_state(10, temperature=0.0, logprobs=3)])
+    batch = SamplingBatch.of([new_state(10, temperature=0.0), new_state(10, temperature=0.0)])
     assert not batch.has_edits
     assert len(batch.random_rows) == 0
-    assert batch.logprobs.tolist() == [-1, 3]
 
 
 def test_edits_name_row_token_and_value() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError
+from pagoda.planning.holding import torch_holding
 from pagoda.planning.ledger import MemoryPlan
 from pagoda.planning.memory import plan_memory
 from pagoda.planning.model_spec import ModelSpec
@@ -34,7 +35,7 @@ def wide_vocabulary() -> ModelSpec:
 
 def refusal(spec: ModelSpec, config: EngineConfig, element_bytes: int, usable_bytes: int) -> str:
     with pytest.raises(DoesNotFitError) as refused:
-        plan_memory(spec, config, element_bytes=element_bytes, usable_bytes=usable_bytes)
+        plan_memory(torch_holding(spec, element_bytes), config, usable_bytes=usable_bytes)
     return str(refused.value)
 
 
@@ -46,7 +47,7 @@ def apply_remedy(message: str, spec: ModelSpec, config: EngineConfig, usable_byt
     values: dict[str, Any] = {name: value if name == "dtype" else float(value) if "." in value else int(value)}
     changed = replace(config, **values)
     element_bytes = 2 if changed.dtype == "bfloat16" else 4
-    return name, plan_memory(spec, changed, element_bytes=element_bytes, usable_bytes=usable_bytes)
+    return name, plan_memory(torch_holding(spec, element_bytes), changed, usable_bytes=usable_bytes)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_all_of_memory_is_the_last_resort() -> None:
     spec, config = llama_7b(), EngineConfig(max_batched_tokens=1, max_num_seqs=1, memory_fraction=0.9)
     usable_bytes = 15_300_000_000
     with pytest.raises(DoesNotFitError, match=r"set memory_fraction to 0\.9[0-9]$"):
-        plan_memory(spec, config, element_bytes=2, usable_bytes=usable_bytes)
+        plan_memory(torch_holding(spec, 2), config, usable_bytes=usable_bytes)
 
 
 def test_the_message_has_every_figure() -> None:
@@ -100,4 +101,4 @@ def test_where_no_setting_helps_it_says_how_much_memory_would() -> None:
     message = refusal(llama_7b(), EngineConfig(), 4, 8 << 30)
     found = re.search(r"no one setting changes that; a smaller model would, or ([\d.]+) GiB usable$", message)
     assert found, message
-    plan_memory(llama_7b(), EngineConfig(), element_bytes=4, usable_bytes=int((float(found[1]) + 0.01) * (1 << 30)))
+    plan_memory(torch_holding(llama_7b(), 4), EngineConfig(), usable_bytes=int((float(found[1]) + 0.01) * (1 << 30)))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError
+from pagoda.planning.holding import torch_holding
 from pagoda.planning.ledger import MemoryPlan
 from pagoda.planning.memory import plan_memory
 from tests.planning.specs import llama_7b, smollm2, tiny
@@ -29,7 +30,7 @@ def planned(name: str, values: dict[str, int | None], fraction: float) -> Memory
     spec, usable_bytes = MODELS[name]
     config = EngineConfig(memory_fraction=fraction, **values)  # type: ignore[arg-type]
     try:
-        return plan_memory(spec, config, element_bytes=2, usable_bytes=usable_bytes)
+        return plan_memory(torch_holding(spec, 2), config, usable_bytes=usable_bytes)
     except DoesNotFitError as refused:
         return str(refused)
 

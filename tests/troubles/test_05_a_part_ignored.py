@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError
-from pagoda.planning.memory import held_format, kv_block_bytes, plan_memory, weight_bytes
+from pagoda.planning.holding import held_format, torch_holding, weight_bytes
+from pagoda.planning.memory import kv_block_bytes, plan_memory
 from pagoda.planning.workspace import activation_bytes
 from tests.planning.specs import smollm2
 
@@ -31,7 +32,7 @@ def test_the_parts_are_all_there_and_sum_to_the_whole(
         block_size=block_size,
     )
     try:
-        plan = plan_memory(smollm2(), config, element_bytes=2, usable_bytes=usable_bytes)
+        plan = plan_memory(torch_holding(smollm2(), 2), config, usable_bytes=usable_bytes)
     except DoesNotFitError:
         return
     parts = {entry.name: entry.num_bytes for entry in plan.entries}
@@ -51,8 +52,8 @@ def test_the_parts_are_all_there_and_sum_to_the_whole(
 
 def test_one_byte_less_than_needed_is_one_block_less() -> None:
     config = EngineConfig(memory_fraction=1.0, max_model_len=512)
-    plan = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=1 << 30)
+    plan = plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=1 << 30)
     needed = plan.usable_bytes - plan.left_bytes
-    exact = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=needed)
-    short = plan_memory(smollm2(), config, element_bytes=4, usable_bytes=needed - 1)
+    exact = plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=needed)
+    short = plan_memory(torch_holding(smollm2(), 4), config, usable_bytes=needed - 1)
     assert (exact.num_blocks, short.num_blocks) == (plan.num_blocks, plan.num_blocks - 1)

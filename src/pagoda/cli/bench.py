@@ -52,13 +52,14 @@ def offline(
             raise InvalidValueError("--batch", batch, f"at most --max-num-seqs ({config.max_num_seqs})")
         config = dataclasses.replace(config, max_num_seqs=batch)
 
+    from pagoda.cli.bench_ceilings import ceilings_of
     from pagoda.cli.bench_offline import Load, measure
     from pagoda.progress import TerminalProgress
 
     with load(config) as llm:
         _check_room(llm.plan, batch, prompt_tokens, output_tokens)
-        with TerminalProgress() as bars:
-            measured = measure(llm, Load(batch, prompt_tokens, output_tokens), repeat, bars)
+        with TerminalProgress() as bars, ceilings_of(llm) as ceilings:
+            measured = measure(llm, ceilings, Load(batch, prompt_tokens, output_tokens), repeat, bars)
         report = {
             "model": config.model,
             "device": llm.device.kind,
@@ -71,6 +72,35 @@ def offline(
         print_json(report)
     else:
         _print_table(report)
+
+
+@bench.command()
+def limits(
+    *,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="CPU threads. Default: one per physical core.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Measure what this machine's CPU can do at most: read memory, multiply and add, and that in each weight format."""
+    if threads is not None and threads < 1:
+        raise InvalidValueError("--threads", threads, "at least 1")
+
+    from pagoda.progress import TerminalProgress
+    from pagoda.runner.native_device import choose_native_device
+
+    device = choose_native_device(EngineConfig(threads=threads))  # says so where the native module is not built
+    from pagoda.cli.bench_limits import Machine, table
+
+    with TerminalProgress() as bars, Machine(device.threads, device.instruction_set or "") as machine:
+        report = machine.limits(bars)
+    if json_:
+        print_json(report)
+        return
+    rows = table(report)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
 
 
 def _check_room(plan: MemoryPlan, batch: int, prompt_tokens: int, output_tokens: int) -> None:

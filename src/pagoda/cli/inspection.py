@@ -13,7 +13,8 @@ from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
 from pagoda.planning.data_flow import data_flow, summed_over_layers
 from pagoda.planning.formats import element_bytes
-from pagoda.planning.memory import held_format, kv_bytes_per_token, weight_bytes
+from pagoda.planning.holding import held_format, weight_bytes
+from pagoda.planning.memory import kv_bytes_per_token
 from pagoda.planning.model_spec import LayerSpec, ModelSpec
 from pagoda.planning.workspace import activation_bytes
 

@@ -22,8 +22,9 @@ from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
+from pagoda.planning.holding import held_format, torch_holding
 from pagoda.planning.ledger import MemoryPlan
-from pagoda.planning.memory import held_format, plan_memory
+from pagoda.planning.memory import plan_memory
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
 from pagoda.runner.choose import choose_device
@@ -54,7 +55,7 @@ class Engine:
         def accept(model_config: Mapping[str, Any]) -> None:
             self.spec: ModelSpec = family_for(model_config).spec(model_config)
             self.plan: MemoryPlan = plan_memory(
-                self.spec, config, element_bytes=self.device.element_bytes, usable_bytes=self.device.usable_bytes
+                torch_holding(self.spec, self.device.element_bytes), config, usable_bytes=self.device.usable_bytes
             )
 
         # What cannot run is refused from its configuration, before its weights are downloaded.

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pagoda.ops.cpu_weights import CpuWeight, Float32
 from pagoda.ops.interface import Activation, AttentionLayer
 from pagoda.planning.model_spec import RopeSpec
+from pagoda.planning.native_formats import F32, GROUP, Forms
 
 if TYPE_CHECKING:
     from pagoda._native import Program
 
-Form = Literal["f32", "bf16", "q8"]
-Forms = frozenset[Form]
-F32: Forms = frozenset({"f32"})
 UNQUANTIZED: Forms = frozenset({"f32", "bf16"})
 ANY: Forms = frozenset({"f32", "bf16", "q8"})
-GROUP = 32  # inputs that share a scale of a quantized activation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pagoda.ops.cpu import F32, Command, Form, Forms, Numbers, Symbol, writable
+from pagoda.ops.cpu import Command, Numbers, Symbol, writable
 from pagoda.planning.arena import Buffer, place
-from pagoda.planning.native_formats import form_bytes
+from pagoda.planning.native_formats import F32, Form, Forms, form_bytes, in_order
 
 if TYPE_CHECKING:
     from pagoda._native import Program
@@ -37,7 +37,7 @@ def lower(commands: Sequence[Command], max_tokens: int) -> Lowered:
 
 def fused(commands: Sequence[Command]) -> list[Command]:
     """A product whose only reader is a gated activation becomes one command with it, where each half of its outputs is
-    whole segments: then a tile's gate and up are at hand together, and their float32 never goes to memory."""
+    a segment: then a tile's gate and up are at hand together, and their float32 never goes to memory."""
     readers: dict[Symbol, int] = {}
     for command in commands:
         for symbol, _ in command.reads:
@@ -73,13 +73,7 @@ def _gated_linear(product: Command, gated: Command) -> Command:
 
 
 def _halves(segments: Sequence[int]) -> bool:
-    """Whether the first half of all outputs ends where a segment does."""
-    half, start = sum(segments) / 2, 0
-    for size in segments:
-        start += size
-        if start == half:
-            return True
-    return False
+    return len(segments) == 2 and segments[0] == segments[1]
 
 
 def converted(commands: Sequence[Command]) -> list[Command]:
@@ -132,7 +126,7 @@ def _offsets(commands: Sequence[Command], max_tokens: int) -> tuple[dict[Plane, 
     buffers: list[Buffer] = []
     for index, command in enumerate(commands):
         for place_of_output, (symbol, forms) in enumerate(command.writes):
-            for form in forms:
+            for form in in_order(forms):
                 plane = (symbol, form)
                 home = _replaced(command, index, last, homes) if place_of_output == 0 and form == "f32" else None
                 if home is None:

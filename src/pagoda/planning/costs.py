@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pagoda.planning.formats import tensor_bytes
-from pagoda.planning.memory import FormatOf, format_name, kv_bytes_per_token
+from pagoda.planning.holding import FormatOf, row_size, weight_size
+from pagoda.planning.memory import kv_bytes_per_token
 from pagoda.planning.model_spec import AttentionSpec, ModelSpec, WeightSpec
 
 PRODUCTS = ("attention", "feed_forward", "head")
@@ -39,7 +39,7 @@ class StepCost:
 class CostModel:
     """`step_cost` for one model: all that does not depend on the step is worked out here, once.
 
-    format_of: how weights are held (see `memory.weight_bytes`). kv_element_bytes: of K and V in the cache.
+    format_of: how weights are held (see `holding.weight_bytes`). kv_element_bytes: of K and V in the cache.
     """
 
     def __init__(self, spec: ModelSpec, format_of: FormatOf, kv_element_bytes: int) -> None:
@@ -123,15 +123,6 @@ def head_weight(spec: ModelSpec) -> WeightSpec:
 def is_product(weight: WeightSpec) -> bool:
     """Whether tokens are multiplied by it: a matrix, and no table."""
     return weight.part in PRODUCTS and len(weight.shape) == 2
-
-
-def weight_size(weight: WeightSpec, format_of: FormatOf) -> int:
-    return tensor_bytes(weight.shape, format_name(format_of, weight))
-
-
-def row_size(weight: WeightSpec, format_of: FormatOf) -> int:
-    """Bytes of one row of a table."""
-    return tensor_bytes(weight.shape[-1:], format_name(format_of, weight))
 
 
 def _pairs_before(end: int, window: int | None) -> int:

@@ -12,11 +12,9 @@ from pagoda.planning.costs import (
     is_product,
     kv_size,
     linear_flops,
-    row_size,
     visible_keys,
-    weight_size,
 )
-from pagoda.planning.memory import FormatOf
+from pagoda.planning.holding import FormatOf, row_size, weight_size
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 
 FLOAT32 = 4

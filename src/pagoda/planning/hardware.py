@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.model_spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """One device. Ceilings that nobody has measured or looked up are None (or not in `peak_flops`).
 
-    bandwidth: bytes a second from memory. peak_flops: dtype ("float32", …) → floating-point operations a second.
+    bandwidth: bytes a second from memory. peak_flops: dtype ("float32", …) or weight format ("Q4_0", …) → operations a
+    second of products with such weights.
     """
 
     name: str
@@ -34,6 +39,19 @@ class Hardware:
     def fraction_of_peak_compute(self, flops: int, seconds: float, dtype: str) -> float | None:
         """How much of the peak compute was used, 0 to 1; None where it is unknown or no time passed."""
         return _fraction(self.compute_seconds(flops, dtype), seconds)
+
+
+def main_format(spec: ModelSpec, formats: Mapping[str, str]) -> str:
+    """The weight format of most of a token's products, the head's left out where there are others.
+
+    formats: of each weight by its canonical name. Raises KeyError for one that is not there.
+    """
+    head = head_weight(spec)
+    elements: Counter[str] = Counter()
+    for weight in spec.weights:
+        if is_product(weight) and weight is not head:
+            elements[formats[weight.name]] += weight.num_elements
+    return elements.most_common(1)[0][0] if elements else formats[head.name]
 
 
 def _fraction(least_seconds: float | None, seconds: float) -> float | None:

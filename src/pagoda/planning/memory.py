@@ -5,17 +5,14 @@ Everything is exact integer arithmetic over a `ModelSpec`; sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError, InvalidValueError
-from pagoda.planning.formats import DENSE_FORMATS, tensor_bytes
+from pagoda.planning.holding import Holding
 from pagoda.planning.ledger import LedgerEntry, MemoryPlan, binary_size
-from pagoda.planning.model_spec import ModelSpec, WeightSpec
-from pagoda.planning.workspace import activation_bytes
-
-FormatOf = str | Mapping[str, str] | Callable[[WeightSpec], str]
+from pagoda.planning.model_spec import ModelSpec
 
 # A fitted context shorter than this is refused instead: nobody who left max_model_len open wants it.
 LEAST_DEFAULT_CONTEXT = 256
@@ -45,74 +42,42 @@ def num_blocks_for(num_tokens: int, block_size: int) -> int:
     return -(-num_tokens // block_size)
 
 
-def weight_bytes(spec: ModelSpec, format_of: FormatOf) -> int:
-    """Bytes of all weights, tied ones once.
-
-    format_of: one dtype or format for all ("bfloat16", "Q8_0"), or each weight's by its canonical name (a mapping) or
-    from its `WeightSpec` (a function; `held_format` is the one of the torch reference).
-    Raises KeyError for a name the mapping lacks, `UnsupportedModelError` for an unknown format, ValueError for a row
-    that is not whole blocks.
-    """
-    return sum(tensor_bytes(weight.shape, format_name(format_of, weight)) for weight in spec.weights)
-
-
-def held_format(element_bytes: int) -> Callable[[WeightSpec], str]:
-    """How the torch reference holds weights: all dense, in the compute dtype, but norms in float32."""
-    dense = "F32" if element_bytes == 4 else "BF16"
-    return lambda weight: "F32" if weight.part == "norm" else dense
-
-
-def loading_bytes(spec: ModelSpec) -> int:
-    """What loading takes beside the weights: one at a time is dequantized to float32, with as much again on the way."""
-    return max(weight.num_elements for weight in spec.weights) * 2 * 4
-
-
-def format_name(format_of: FormatOf, weight: WeightSpec) -> str:
-    """The format of one weight under any of the three kinds of `format_of`."""
-    if isinstance(format_of, str):
-        name = format_of
-    elif isinstance(format_of, Mapping):
-        name = format_of[weight.name]
-    else:
-        name = format_of(weight)
-    return DENSE_FORMATS.get(name, name)
-
-
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a model and its limits ask of memory. `max_model_len` and `num_kv_blocks`: None where they are to be fitted."""
 
-    spec: ModelSpec
-    element_bytes: int
-    weight_bytes: int
+    holding: Holding
     block_size: int
     max_num_seqs: int
     max_batched_tokens: int
     max_model_len: int | None
     num_kv_blocks: int | None
 
+    @property
+    def spec(self) -> ModelSpec:
+        return self.holding.spec
+
     def model_len(self, num_blocks: int) -> int:
         """The longest sequence with so many blocks, in tokens."""
         return self.max_model_len or min(self.spec.context_length, num_blocks * self.block_size)
 
     def workspace(self, num_blocks: int) -> int:
-        return activation_bytes(
-            self.spec,
+        return self.holding.workspace(
             max_batched_tokens=self.max_batched_tokens,
             max_num_seqs=self.max_num_seqs,
             max_model_len=self.model_len(num_blocks),
-            element_bytes=self.element_bytes,
         )
 
     def cache(self, num_blocks: int) -> int:
-        return num_blocks * kv_block_bytes(self.spec, self.block_size, self.element_bytes)
+        return num_blocks * kv_block_bytes(self.spec, self.block_size, self.holding.kv_element_bytes)
 
     def total(self, num_blocks: int) -> int:
         """Bytes needed with so many blocks. It never shrinks as they grow, so there is one answer to "how many fit".
 
         Loading is over before cache and workspace are taken, so it is the larger of the two that counts.
         """
-        return self.weight_bytes + max(self.workspace(num_blocks) + self.cache(num_blocks), loading_bytes(self.spec))
+        running = self.workspace(num_blocks) + self.cache(num_blocks)
+        return self.holding.weight_bytes + max(running, self.holding.loading_bytes)
 
     @property
     def least_blocks(self) -> int:
@@ -134,28 +99,18 @@ class Demand:
         return _largest(lambda blocks: self.total(blocks) <= budget_bytes, self.least_blocks, self.most_blocks)
 
 
-def plan_memory(
-    spec: ModelSpec,
-    config: EngineConfig,
-    *,
-    element_bytes: int,
-    usable_bytes: int,
-    held_weight_bytes: int | None = None,
-) -> MemoryPlan:
+def plan_memory(holding: Holding, config: EngineConfig, *, usable_bytes: int) -> MemoryPlan:
     """How the usable memory is divided, before anything is loaded.
 
-    usable_bytes: what this process may use (or what is free on the GPU); `config.memory_fraction` of it is the budget.
-    element_bytes: of the compute dtype, in which weights, activations and KV cache are held.
-    held_weight_bytes: where weights are held otherwise.
+    holding: how the backend holds the model. usable_bytes: what this process may use (or what is free on the GPU);
+    `config.memory_fraction` of it is the budget.
 
     Raises `InvalidValueError` if max_model_len exceeds the model's context length or what num_kv_blocks hold, and
     `DoesNotFitError`, with the figures and the one setting that fixes it, if the budget is too small.
     """
-    _check_limits(spec, config)
+    _check_limits(holding.spec, config)
     demand = Demand(
-        spec=spec,
-        element_bytes=element_bytes,
-        weight_bytes=weight_bytes(spec, held_format(element_bytes)) if held_weight_bytes is None else held_weight_bytes,
+        holding=holding,
         block_size=config.block_size,
         max_num_seqs=min(config.max_num_seqs, config.max_batched_tokens),  # each takes a token of a step
         max_batched_tokens=config.max_batched_tokens,
@@ -176,26 +131,25 @@ def budget_bytes(usable_bytes: int, memory_fraction: float) -> int:
 
 def _plan(demand: Demand, num_blocks: int, usable_bytes: int, memory_fraction: float) -> MemoryPlan:
     budget = budget_bytes(usable_bytes, memory_fraction)
-    block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.element_bytes)
-    workspace = demand.workspace(num_blocks)
-    cache = demand.cache(num_blocks)
+    block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.holding.kv_element_bytes)
+    weights, workspace, cache = demand.holding.weight_bytes, demand.workspace(num_blocks), demand.cache(num_blocks)
     max_model_len = demand.model_len(num_blocks)
     cached = f"{num_blocks:,} blocks of {demand.block_size} tokens, {block_bytes:,} B each"
     step = f"for up to {demand.max_batched_tokens:,} tokens a step, max_num_seqs {demand.max_num_seqs:,}"
     left = "less than a block" if num_blocks < demand.most_blocks else "more blocks could never be used"
     entries = (
         LedgerEntry("not used", usable_bytes - budget, f"memory_fraction is {memory_fraction:g}"),
-        LedgerEntry("weights", demand.weight_bytes, f"{demand.spec.num_parameters:,} parameters"),
+        LedgerEntry("weights", weights, f"{demand.spec.num_parameters:,} parameters"),
         LedgerEntry("workspace", workspace, step),
         LedgerEntry("KV cache", cache, cached),
-        LedgerEntry("left", budget - demand.weight_bytes - workspace - cache, left),
+        LedgerEntry("left", budget - weights - workspace - cache, left),
     )
     return MemoryPlan(
         entries=entries,
         usable_bytes=usable_bytes,
         budget_bytes=budget,
         memory_fraction=memory_fraction,
-        weight_bytes=demand.weight_bytes,
+        weight_bytes=weights,
         workspace_bytes=workspace,
         block_size=demand.block_size,
         block_bytes=block_bytes,
@@ -224,7 +178,7 @@ def _check_limits(spec: ModelSpec, config: EngineConfig) -> None:
 def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
     """One sentence: what is needed, what there is, and the one setting that fixes it."""
     blocks = demand.least_blocks
-    workspace, cache, loading = demand.workspace(blocks), demand.cache(blocks), loading_bytes(demand.spec)
+    workspace, cache, holding = demand.workspace(blocks), demand.cache(blocks), demand.holding
     needed, budget = demand.total(blocks), budget_bytes(usable_bytes, memory_fraction)
     remedy = next(_remedies(demand, usable_bytes, budget), None)
     advice = (
@@ -235,11 +189,11 @@ def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
     parts = (
         f"workspace {binary_size(workspace)} and a KV cache for {blocks * demand.block_size:,} tokens "
         f"({blocks:,} blocks) {binary_size(cache)}"
-        if workspace + cache >= loading
-        else f"and the largest of them twice more in float32 while they are loaded {binary_size(loading)},"
+        if workspace + cache >= holding.loading_bytes
+        else f"and {holding.loading_note} {binary_size(holding.loading_bytes)},"
     )
     return (
-        f"the model does not fit: weights {binary_size(demand.weight_bytes)}, {parts} need {needed:,} B, "
+        f"the model does not fit: weights {binary_size(holding.weight_bytes)}, {parts} need {needed:,} B, "
         f"but memory_fraction {memory_fraction:g} of {usable_bytes:,} B usable is {budget:,} B; {advice}"
     )
 
@@ -260,10 +214,9 @@ def _remedies(demand: Demand, usable_bytes: int, budget: int) -> Iterator[tuple[
         "max_batched_tokens", lambda value: replace(demand, max_batched_tokens=value), least, demand, budget
     )
     yield from _lowered("max_num_seqs", lambda value: replace(demand, max_num_seqs=value), 1, demand, budget)
-    if demand.element_bytes == 4 and demand.weight_bytes == weight_bytes(demand.spec, held_format(4)):
-        halved = replace(demand, element_bytes=2, weight_bytes=weight_bytes(demand.spec, held_format(2)))
-        if halved.fits(budget):
-            yield "dtype", "bfloat16"
+    for field, value, smaller in demand.holding.alternatives:
+        if replace(demand, holding=smaller).fits(budget):
+            yield field, value
     if fraction is not None:
         yield "memory_fraction", f"{fraction:g}"
 

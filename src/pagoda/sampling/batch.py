@@ -33,7 +33,6 @@ class SamplingBatch:
     logit_bias (`add`), tokens that cannot be chosen (`bar`, its values -inf). None: no row has any.
     random_rows [K]  the rows that choose at random, ascending; the others take the most likely token
     temperature, top_k, top_p, min_p, uniforms [K]  of those rows
-    logprobs [R]     how many alternatives each row reports, -1 for none at all
     """
 
     num_rows: int
@@ -47,35 +46,27 @@ class SamplingBatch:
     top_p: Float64
     min_p: Float64
     uniforms: Float64
-    logprobs: Int64
 
     @classmethod
     def of(cls, states: Sequence[SamplingState]) -> SamplingBatch:
         """For the requests whose logits are the rows, in this order."""
+        edited = [(row, state) for row, state in enumerate(states) if state.has_edits]
         chance = [(row, state) for row, state in enumerate(states) if not state.is_greedy]
         params = [state.params for _, state in chance]
-        asked = (state.params.logprobs for state in states)
         return cls(
             num_rows=len(states),
-            repetition=_repetition(states),
-            subtract=_subtract(states),
-            add=_edits((row, state.biased, state.bias) for row, state in enumerate(states) if len(state.biased)),
+            repetition=_repetition(edited),
+            subtract=_subtract(edited),
+            add=_edits((row, state.biased, state.bias) for row, state in edited if len(state.biased)),
             bar=_edits(
-                (row, state.barred, np.full(len(state.barred), -np.inf))
-                for row, state in enumerate(states)
-                if state.bars_end
+                (row, state.barred, np.full(len(state.barred), -np.inf)) for row, state in edited if state.bars_end
             ),
             random_rows=np.array([row for row, _ in chance], np.int64),
             temperature=np.array([each.temperature for each in params], np.float64),
             top_k=np.array([each.top_k for each in params], np.int64),
             top_p=np.array([each.top_p for each in params], np.float64),
             min_p=np.array([each.min_p for each in params], np.float64),
-            uniforms=uniforms(
-                np.array([state.seed for _, state in chance], np.int64),
-                np.array([state.choice for _, state in chance], np.int64),
-                np.array([state.num_output for _, state in chance], np.int64),
-            ),
-            logprobs=np.array([-1 if count is None else count for count in asked], np.int64),
+            uniforms=_uniforms([state for _, state in chance]),
         )
 
     @property
@@ -83,18 +74,28 @@ class SamplingBatch:
         return any(edits is not None for edits in (self.repetition, self.subtract, self.add, self.bar))
 
 
-def _repetition(states: Sequence[SamplingState]) -> Edits | None:
+def _uniforms(states: Sequence[SamplingState]) -> Float64:
+    if not states:  # most steps, and the numbers' arithmetic costs as much for none as for many
+        return np.zeros(0)
+    return uniforms(
+        np.array([state.seed for state in states], np.int64),
+        np.array([state.choice for state in states], np.int64),
+        np.array([state.num_output for state in states], np.int64),
+    )
+
+
+def _repetition(states: Iterable[tuple[int, SamplingState]]) -> Edits | None:
     return _edits(
         (row, state.seen.ids, np.full(len(state.seen.ids), state.params.repetition_penalty))
-        for row, state in enumerate(states)
+        for row, state in states
         if state.seen is not None
     )
 
 
-def _subtract(states: Sequence[SamplingState]) -> Edits | None:
+def _subtract(states: Iterable[tuple[int, SamplingState]]) -> Edits | None:
     return _edits(
         (row, state.output.ids, state.params.presence_penalty + state.params.frequency_penalty * state.output.counts)
-        for row, state in enumerate(states)
+        for row, state in states
         if state.output is not None
     )
 

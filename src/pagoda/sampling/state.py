@@ -47,6 +47,8 @@ class SamplingState:
     output     the output's tokens, where presence or frequency penalty needs them
     seen       the tokens of prompt and output, where repetition penalty needs them
     barred     tokens that cannot be chosen before min_tokens (its end and stop tokens)
+    is_greedy  takes the most likely token
+    has_edits  may change logits; what never does is told apart once and for all steps
     """
 
     def __init__(self, request: NewRequest, vocab_size: int) -> None:
@@ -60,6 +62,9 @@ class SamplingState:
         self.barred = _known({*self.params.stop_token_ids, *request.end_token_ids}, vocab_size)
         self.biased = np.fromiter(self.params.logit_bias.keys(), np.int64)
         self.bias = np.fromiter(self.params.logit_bias.values(), np.float32)
+        self.is_greedy = self.params.temperature == 0.0
+        may_bar = self.params.min_tokens > 0 and len(self.barred) > 0
+        self.has_edits = self.counts_output or self.counts_all or len(self.biased) > 0 or may_bar
 
     @property
     def counts_output(self) -> bool:
@@ -68,10 +73,6 @@ class SamplingState:
     @property
     def counts_all(self) -> bool:
         return self.params.repetition_penalty not in (None, 1.0)
-
-    @property
-    def is_greedy(self) -> bool:
-        return self.params.temperature == 0.0
 
     @property
     def bars_end(self) -> bool:

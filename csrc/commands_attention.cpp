@@ -1,0 +1,145 @@
+#include "commands_attention.h"
+
+#include <algorithm>
+
+namespace pagoda {
+namespace {
+
+// What both phases know: a layer's cache, its queries, and where the results go.
+struct Attention {
+  const Kernels& kernels;
+  StepTensor out;
+  StepTensor q;
+  KVCache::Layer layer;
+  size_t block_size;
+  float scale;
+  const AttentionPlan& plan;
+
+  size_t rows_per_token() const { return plan.shape().group; }
+  size_t partial_bytes() const {
+    return align64(plan.max_unit_tokens() * rows_per_token() * (layer.head_dim + 2) * sizeof(float));
+  }
+
+  AttentionTask task(const Step& step, const AttentionPlan::Unit& unit, size_t kv_head) const {
+    const size_t column = kv_head * plan.shape().group * layer.head_dim;
+    return {q.row(unit.first_row).f32 + column, q.f32_stride(), unit.num_tokens, unit.start, plan.shape().group,
+            layer.head_dim, scale, plan.shape().window, layer.k + kv_head * layer.head_elements,
+            layer.v + kv_head * layer.head_elements, layer.block_elements, block_size,
+            step.block_table + unit.seq * step.max_blocks};
+  }
+
+  // A worker's own partial, `index` in its scratch.
+  Partial scratch_partial(uint8_t* scratch, size_t index) const {
+    float* const values = reinterpret_cast<float*>(scratch + index * partial_bytes());
+    const size_t rows = plan.max_unit_tokens() * rows_per_token();
+    float* const largest = values + rows * layer.head_dim;
+    return {largest, largest + rows, values};
+  }
+
+  // values / sum of every (token, head), in every form of `out`. line: the heads of one token.
+  void finish(const AttentionPlan::Unit& unit, size_t kv_head, const Partial& whole, float* line) const {
+    const size_t group = plan.shape().group, head_dim = layer.head_dim, column = kv_head * group * head_dim;
+    for (size_t t = 0; t < unit.num_tokens; ++t) {
+      RowOut row = columns_from(out.row(unit.first_row + t), column);
+      float* const floats = row.f32 ? row.f32 : line;
+      for (size_t h = 0; h < group; ++h)
+        kernels.finish(whole.values + (t * group + h) * head_dim, whole.sum[t * group + h], head_dim, floats + h * head_dim);
+      row.f32 = nullptr;
+      if (row.bf16 || row.codes) kernels.write_row(floats, group * head_dim, row);
+    }
+  }
+
+  size_t line_bytes() const { return align64(plan.shape().group * layer.head_dim * sizeof(float)); }
+};
+
+// Units whole, or splits of them.
+class Attend final : public Command {
+ public:
+  explicit Attend(const Attention& attention) : attention_(attention) {
+    const std::vector<int32_t> no_blocks(1, 0);
+    Step step;
+    step.block_table = no_blocks.data();
+    const AttentionPlan::Unit largest{0, 0, attention.plan.max_unit_tokens(), 0, 0, 1, 0, 0};
+    kernel_scratch_ = align64(attention.kernels.attention_scratch(attention.task(step, largest, 0)));
+  }
+
+  size_t num_items(const Step&) const override { return attention_.plan.num_items(); }
+  size_t scratch_bytes() const override {
+    return kernel_scratch_ + 2 * attention_.partial_bytes() + attention_.line_bytes();
+  }
+
+  void run(const Step& step, size_t item, uint8_t* scratch) const override {
+    if (attention_.plan.splits_are_items()) run_split(step, item, scratch);
+    else run_unit(step, item, scratch);
+  }
+
+ private:
+  void run_unit(const Step& step, size_t item, uint8_t* scratch) const {
+    const size_t kv_heads = attention_.layer.kv_heads, kv_head = item % kv_heads;
+    const AttentionPlan::Unit& unit = attention_.plan.units()[item / kv_heads];
+    const AttentionTask task = attention_.task(step, unit, kv_head);
+    uint8_t* const mine = scratch + kernel_scratch_;
+    const Partial running = attention_.scratch_partial(mine, 0), next = attention_.scratch_partial(mine, 1);
+    attention_.kernels.attend(task, unit.first_split, running, scratch);
+    for (size_t split = unit.first_split + 1; split < unit.end_split; ++split) {
+      attention_.kernels.attend(task, split, next, scratch);
+      attention_.kernels.merge(running, next, unit.num_tokens * task.heads, task.head_dim);
+    }
+    attention_.finish(unit, kv_head, running, reinterpret_cast<float*>(mine + 2 * attention_.partial_bytes()));
+  }
+
+  void run_split(const Step& step, size_t item, uint8_t* scratch) const {
+    const AttentionPlan::Unit& unit = attention_.plan.unit_of_split_item(item);
+    const size_t splits = unit.end_split - unit.first_split, kv_head = (item - unit.first_item) / splits;
+    const size_t split = unit.first_split + (item - unit.first_item) % splits;
+    attention_.kernels.attend(attention_.task(step, unit, kv_head), split, attention_.plan.partial(unit, kv_head, split),
+                              scratch);
+  }
+
+  Attention attention_;
+  size_t kernel_scratch_;
+};
+
+// Joins the partials of a unit and K/V head, where splits were items.
+class Join final : public Command {
+ public:
+  explicit Join(const Attention& attention) : attention_(attention) {}
+
+  size_t num_items(const Step&) const override {
+    const AttentionPlan& plan = attention_.plan;
+    return plan.splits_are_items() ? plan.units().size() * attention_.layer.kv_heads : 0;
+  }
+  size_t scratch_bytes() const override { return attention_.line_bytes(); }
+
+  void run(const Step&, size_t item, uint8_t* scratch) const override {
+    const size_t kv_heads = attention_.layer.kv_heads, kv_head = item % kv_heads;
+    const AttentionPlan::Unit& unit = attention_.plan.units()[item / kv_heads];
+    const Partial running = attention_.plan.partial(unit, kv_head, unit.first_split);
+    for (size_t split = unit.first_split + 1; split < unit.end_split; ++split)
+      attention_.kernels.merge(running, attention_.plan.partial(unit, kv_head, split),
+                               unit.num_tokens * attention_.rows_per_token(), attention_.layer.head_dim);
+    attention_.finish(unit, kv_head, running, reinterpret_cast<float*>(scratch));
+  }
+
+ private:
+  Attention attention_;
+};
+
+}  // namespace
+
+std::vector<CommandPtr> paged_attention(const Kernels& kernels, const StepTensor& out, const StepTensor& q,
+                                        const KVCache& cache, size_t layer, float scale, const AttentionPlan& plan) {
+  const KVCache::Layer& shape = cache.layers()[layer];
+  require(q.f32, "paged_attention: q must have the form f32");
+  require(q.rows_of == RowsOf::tokens, "paged_attention: q must have a row for each token");
+  require(q.width == shape.kv_heads * plan.shape().group * shape.head_dim, "paged_attention: q is not as wide as its heads");
+  require(out.width == q.width, "paged_attention: out is not as wide as q");
+  require(!out.codes || shape.head_dim % kGroup == 0, "paged_attention: with q8, head_dim must be a multiple of 32");
+  const Attention attention{kernels, out, q, shape, cache.block_size(), scale, plan};
+  std::vector<CommandPtr> commands;
+  commands.push_back(std::make_unique<Attend>(attention));
+  commands.push_back(std::make_unique<Join>(attention));
+  return commands;
+}
+
+}  // namespace pagoda

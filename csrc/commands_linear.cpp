@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <cstring>
+
+#include "commands.h"
+
+namespace pagoda {
+namespace {
+
+constexpr size_t kBlockBytes = size_t{48} << 10;   // of weights in an item: little beside a core's cache, long to stream
+constexpr size_t kItemsPerWorker = 4;              // at least, so that none waits long for another
+constexpr size_t kPanelRows = 64;                  // of gate and up at a time
+
+size_t tiles_at_once(const Matrix& weight, size_t workers) {
+  size_t tiles = 0;
+  for (const Segment& segment : weight.segments()) tiles += segment.num_tiles;
+  const size_t tile_bytes = (weight.num_bytes() + tiles - 1) / tiles;
+  return std::max<size_t>(1, std::min(kBlockBytes / tile_bytes, tiles / (kItemsPerWorker * workers)));
+}
+
+Rows rows_from(Rows x, size_t first) {
+  if (x.f32) x.f32 += first * x.f32_stride;
+  if (x.bf16) x.bf16 += first * x.bf16_stride;
+  if (x.codes) x.codes += first * x.code_stride, x.groups += first * x.group_stride;
+  return x;
+}
+
+// Tiles of a segment times rows of x; y: of the first row and the first tile's first lane.
+void multiply(const Kernels& kernels, const Segment& segment, size_t first_tile, size_t num_tiles, size_t k, const Rows& x,
+              size_t num_rows, float* y, size_t y_stride) {
+  const size_t columns = std::min(num_tiles * kLanes, segment.num_columns - first_tile * kLanes);
+  kernels.linear[static_cast<int>(segment.format)](
+      {segment.tiles + first_tile * segment.tile_bytes, segment.tile_bytes, num_tiles, columns, k, x, num_rows, y, y_stride,
+       segment.bias ? segment.bias + first_tile * kLanes : nullptr});
+}
+
+void require_input(const StepTensor& x, const Matrix& weight) {
+  require(x.width == weight.k(), "linear: x is not as wide as the matrix has inputs");
+  require(!weight.has_input_form(Form::f32) || x.f32, "linear: x must have the form f32");
+  require(!weight.has_input_form(Form::bf16) || x.bf16, "linear: x must have the form bf16");
+  require(!weight.has_input_form(Form::q8) || x.codes, "linear: x must have the form q8");
+}
+
+// Where the rows of a product go, and which of x they are.
+struct Product {
+  const Kernels& kernels;
+  StepTensor x;
+  const Matrix& weight;
+  float* y;
+  size_t y_stride;
+};
+
+class Linear : public Command {
+ public:
+  Linear(const Product& product, size_t workers) : product_(product) {
+    require_input(product.x, product.weight);
+    const size_t at_once = tiles_at_once(product.weight, workers);
+    for (const Segment& segment : product.weight.segments())
+      for (size_t tile = 0; tile < segment.num_tiles; tile += at_once)
+        blocks_.push_back({&segment, tile, std::min(at_once, segment.num_tiles - tile)});
+  }
+
+  size_t num_items(const Step& step) const override { return step.rows(product_.x.rows_of) ? blocks_.size() : 0; }
+  void run(const Step& step, size_t item, uint8_t*) const override {
+    run_rows(item, 0, step.rows(product_.x.rows_of));
+  }
+
+ protected:
+  void run_rows(size_t item, size_t first_row, size_t num_rows) const {
+    const Block& block = blocks_[item];
+    multiply(product_.kernels, *block.segment, block.first_tile, block.num_tiles, product_.weight.k(),
+             rows_from(product_.x.rows(), first_row), num_rows,
+             product_.y + block.segment->first_column + block.first_tile * kLanes, product_.y_stride);
+  }
+
+  struct Block {
+    const Segment* segment;
+    size_t first_tile;
+    size_t num_tiles;
+  };
+  Product product_;
+  std::vector<Block> blocks_;
+};
+
+// The slice's rows only, at the beginning of y.
+class LogitsLinear final : public Linear {
+ public:
+  using Linear::Linear;
+  size_t num_items(const Step& step) const override { return step.num_sliced_rows ? blocks_.size() : 0; }
+  void run(const Step& step, size_t item, uint8_t*) const override {
+    run_rows(item, step.first_logit_row, step.num_sliced_rows);
+  }
+};
+
+// Gate and up of a block of columns stay in the worker's scratch.
+class GatedLinear final : public Command {
+ public:
+  GatedLinear(const Kernels& kernels, const StepTensor& out, const StepTensor& x, const Matrix& weight, Activation kind,
+              size_t workers)
+      : kernels_(kernels), out_(out), x_(x), weight_(weight), kind_(kind) {
+    require_input(x, weight);
+    require(weight.segments().size() == 2 && weight.segments()[0].num_columns == weight.segments()[1].num_columns,
+            "gated_linear: weight must be of two segments with the same number of rows");
+    require(out.width * 2 == weight.num_columns(), "gated_linear: weight must have twice as many outputs as out is wide");
+    require(!out.codes || out.width % kGroup == 0, "gated_linear: with q8, out must be a multiple of 32 wide");
+    // Of either half; whole groups of quantized codes.
+    tiles_at_once_ = std::max<size_t>(1, tiles_at_once(weight, workers) / 4) * 2;
+  }
+
+  size_t num_items(const Step& step) const override {
+    return step.rows(x_.rows_of) ? (gate().num_tiles + tiles_at_once_ - 1) / tiles_at_once_ : 0;
+  }
+  size_t scratch_bytes() const override { return (2 * kPanelRows + 1) * row_bytes(columns_at_once() * sizeof(float)); }
+  void run(const Step& step, size_t item, uint8_t* scratch) const override {
+    const size_t first_tile = item * tiles_at_once_, column = first_tile * kLanes;
+    const size_t num_tiles = std::min(tiles_at_once_, gate().num_tiles - first_tile);
+    const size_t columns = std::min(columns_at_once(), out_.width - column);
+    const size_t stride = row_bytes(columns_at_once() * sizeof(float)) / sizeof(float);
+    float* const gates = reinterpret_cast<float*>(scratch);
+    float* const ups = gates + kPanelRows * stride;
+    float* const rest = ups + kPanelRows * stride;
+    const size_t rows = step.rows(x_.rows_of);
+    for (size_t first = 0; first < rows; first += kPanelRows) {
+      const size_t count = std::min(kPanelRows, rows - first);
+      const Rows x = rows_from(x_.rows(), first);
+      multiply(kernels_, gate(), first_tile, num_tiles, weight_.k(), x, count, gates, stride);
+      multiply(kernels_, up(), first_tile, num_tiles, weight_.k(), x, count, ups, stride);
+      for (size_t r = 0; r < count; ++r)
+        kernels_.gated_activation(gates + r * stride, ups + r * stride, columns, kind_, rest,
+                                  columns_from(out_.row(first + r), column));
+    }
+  }
+
+ private:
+  const Segment& gate() const { return weight_.segments()[0]; }
+  const Segment& up() const { return weight_.segments()[1]; }
+  size_t columns_at_once() const { return tiles_at_once_ * kLanes; }
+
+  const Kernels& kernels_;
+  StepTensor out_;
+  StepTensor x_;
+  const Matrix& weight_;
+  Activation kind_;
+  size_t tiles_at_once_;
+};
+
+}  // namespace
+
+RowOut columns_from(RowOut row, size_t column) {
+  if (row.f32) row.f32 += column;
+  if (row.bf16) row.bf16 += column;
+  if (row.codes) row.codes += column, row.groups += column / kGroup;
+  return row;
+}
+
+CommandPtr linear(const Kernels& kernels, const StepTensor& out, const StepTensor& x, const Matrix& weight,
+                  size_t workers) {
+  require(out.f32 && !out.bf16 && !out.codes, "linear: out must have the form f32 only");
+  require(out.width == weight.num_columns(), "linear: out is not as wide as the matrix has outputs");
+  return std::make_unique<Linear>(Product{kernels, x, weight, out.f32, out.f32_stride()}, workers);
+}
+
+CommandPtr gated_linear(const Kernels& kernels, const StepTensor& out, const StepTensor& x, const Matrix& weight,
+                        Activation kind, size_t workers) {
+  return std::make_unique<GatedLinear>(kernels, out, x, weight, kind, workers);
+}
+
+CommandPtr logits_linear(const Kernels& kernels, float* logits, const StepTensor& x, const Matrix& head, size_t workers) {
+  require(x.rows_of == RowsOf::logit_rows, "logits_linear: x must be selected rows");
+  return std::make_unique<LogitsLinear>(Product{kernels, x, head, logits, head.num_columns()}, workers);
+}
+
+}  // namespace pagoda

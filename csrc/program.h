@@ -1,0 +1,93 @@
+// Commands over tensors in one arena, recorded once and run every step.
+//
+// A step is one job of the threads: every worker walks the list of commands, takes items of each until there are none left,
+// and meets the others before the next command.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "attention_plan.h"
+#include "commands.h"
+#include "threads.h"
+
+namespace pagoda {
+
+class Program {
+ public:
+  Program(Threads& threads, KVCache& cache, size_t max_tokens, size_t max_seqs, size_t max_logit_rows, size_t arena_bytes);
+
+  Threads& threads() const { return threads_; }
+  const Kernels& kernels() const { return threads_.kernels(); }
+  KVCache& cache() const { return cache_; }
+
+  // Recording. Throws std::invalid_argument, and std::out_of_range for an index that was not given out.
+  size_t declare(size_t width, int64_t f32, int64_t bf16, int64_t q8);
+  size_t declare_rope(std::vector<float> inverse_frequencies);
+  const StepTensor& tensor(int64_t index) const;
+  const Rope* rope(int64_t index) const;                     // null for −1
+  const AttentionPlan& plan(const AttentionShape& shape);    // made where there is none yet
+  void record(CommandPtr command);
+  void set_rows(int64_t index, RowsOf rows_of);              // of a command's output, for the commands after it
+  void look_up(const Matrix& table, bool by_position);       // bounds what a step may ask of it
+  void record_logits(const StepTensor& x, const Matrix& head);
+
+  // Runs a step. Throws std::out_of_range and std::invalid_argument before anything is run, and leaves the logits of the
+  // first rows in place. The caller keeps the step's arrays alive until then.
+  void run(const Step& step);
+  // Works out another slice of the last step's logits.
+  void run_logits(size_t first);
+
+  const float* logits() const { return reinterpret_cast<const float*>(logits_.data()); }
+  size_t num_sliced_rows() const { return step_.num_sliced_rows; }
+  size_t vocab_size() const { return vocab_size_; }
+
+  // The first rows of one form as float32, [rows, width].
+  void read(const StepTensor& tensor, size_t rows, Form form, float* out) const;
+  size_t max_tokens() const { return max_tokens_; }
+
+ private:
+  // Each worker begins with a share of its own, and takes from the others' when it is done: who runs what is the same from
+  // step to step as long as nobody is late.
+  struct alignas(64) Share {
+    std::atomic<uint32_t> next{0};
+    uint32_t end = 0;
+  };
+  struct Stage {
+    const Command* command;
+    size_t num_items;
+    bool meet;      // before the next stage
+    Share* shares;  // [workers]
+  };
+
+  void check(const Step& step) const;   // program_check.cpp
+  void slice(size_t first);
+  void lay_out(const CommandPtr* first, const CommandPtr* end);
+  void run_stages();
+  void work(size_t worker);
+
+  Threads& threads_;
+  KVCache& cache_;
+  size_t max_tokens_;
+  size_t max_seqs_;
+  size_t max_logit_rows_;
+  Memory arena_;
+  Memory logits_;
+  size_t vocab_size_ = 0;
+  size_t num_ids_;         // ids and positions below these may be looked up
+  size_t num_positions_;
+  std::vector<StepTensor> tensors_;
+  std::vector<std::unique_ptr<Rope>> ropes_;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;
+  std::vector<CommandPtr> commands_;
+
+  Memory scratch_;
+  size_t scratch_bytes_ = 0;   // of one worker
+  std::vector<Share> shares_;
+  std::vector<Stage> stages_;
+  Step step_;
+};
+
+}  // namespace pagoda

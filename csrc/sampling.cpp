@@ -1,0 +1,121 @@
+#include "sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "chooser.h"
+#include "line.h"
+
+namespace pagoda {
+namespace {
+
+constexpr double kOne = 0x1p40;         // the largest token's weight
+constexpr size_t kPart = 64 * kChunk;   // of a row, whose largest numbers one worker finds at a time
+constexpr float kLowestLogprob = -1e30f;
+
+// Whether the row has a NaN or +inf, or nothing but −inf.
+bool is_broken(const float* maxima, size_t num_chunks) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < num_chunks; ++i) {
+    if (std::isnan(maxima[i])) return true;
+    largest = std::max(largest, maxima[i]);
+  }
+  return std::isinf(largest);
+}
+
+// What log-probabilities need of one place.
+class Scorer {
+ public:
+  explicit Scorer(const Kernels& kernels) : kernels_(kernels), row_(kernels) {}
+
+  void score(const float* logits, size_t vocab_size, int64_t id, size_t alternatives, int64_t* ids, float* values,
+             int64_t* ranks) {
+    maxima_.resize(chunks_of(vocab_size));
+    kernels_.chunk_maxima(logits, vocab_size, maxima_.data());
+    ids[0] = id;
+    for (size_t i = 0; i <= alternatives; ++i) ranks[i] = static_cast<int64_t>(i);
+    if (is_broken(maxima_.data(), maxima_.size())) {
+      for (size_t i = 0; i <= alternatives; ++i) values[i] = kLowestLogprob, ids[i] = i ? static_cast<int64_t>(i - 1) : id;
+      return;
+    }
+    row_.begin(logits, vocab_size, maxima_.data());
+    const double largest = static_cast<double>(row_.largest());
+    const int64_t total = kernels_.weigh(logits, vocab_size, largest, 1.0, 1, nullptr);
+    const double log_total = std::log(static_cast<double>(total) / kOne);
+    const auto value = [=](float logit) {
+      return std::max(kLowestLogprob, static_cast<float>(static_cast<double>(logit) - largest - log_total));
+    };
+
+    std::vector<uint64_t>& places = row_.gathered();
+    const float own = logits[id];
+    const uint64_t place = place_of(own, static_cast<uint32_t>(id));
+    row_.gather(own);
+    ranks[0] = 1 + std::count_if(places.begin(), places.end(), [=](uint64_t other) { return other < place; });
+    values[0] = value(own);
+    if (alternatives == 0) return;
+    row_.gather(row_.reached_by(alternatives));
+    row_.keep_first(alternatives);
+    std::sort(places.begin(), places.end());
+    for (size_t i = 0; i < alternatives; ++i) {
+      ids[1 + i] = id_at(places[i]);
+      values[1 + i] = value(logits[ids[1 + i]]);
+    }
+  }
+
+ private:
+  const Kernels& kernels_;
+  Row row_;
+  std::vector<float> maxima_;
+};
+
+}  // namespace
+
+void choose(Threads& threads, const Logits& logits, const int64_t* rows, const Chance* chances, size_t num_random,
+            int64_t* token_ids, bool* broken) {
+  const Kernels& kernels = threads.kernels();
+  const size_t num_chunks = chunks_of(logits.vocab_size), parts = (logits.vocab_size + kPart - 1) / kPart;
+  std::vector<float> maxima(logits.num_rows * num_chunks);
+  threads.each(logits.num_rows * parts, [&](size_t item, size_t) {
+    const ExactFloatMode mode;
+    const size_t r = item / parts, begin = item % parts * kPart;
+    kernels.chunk_maxima(logits.row(r) + begin, std::min(kPart, logits.vocab_size - begin),
+                         maxima.data() + r * num_chunks + begin / kChunk);
+  });
+
+  const ExactFloatMode mode;
+  const auto maxima_of = [&](size_t r) { return maxima.data() + r * num_chunks; };
+  Row row(kernels);
+  for (size_t r = 0, next = 0; r < logits.num_rows; ++r) {
+    broken[r] = is_broken(maxima_of(r), num_chunks);
+    token_ids[r] = 0;
+    if (next < num_random && rows[next] == static_cast<int64_t>(r)) {
+      ++next;
+    } else if (!broken[r]) {
+      row.begin(logits.row(r), logits.vocab_size, maxima_of(r));
+      token_ids[r] = row.first();
+    }
+  }
+  if (num_random == 0) return;
+  std::vector<Chooser> choosers(threads.count(), Chooser(kernels));
+  threads.each(num_random, [&](size_t i, size_t worker) {
+    const ExactFloatMode exact;
+    const size_t r = static_cast<size_t>(rows[i]);
+    if (broken[r]) return;
+    token_ids[r] = choosers[worker].choose(logits.row(r), logits.vocab_size, maxima_of(r), chances[i]);
+  });
+}
+
+void logprobs(Threads& threads, const Logits& logits, const int64_t* rows, const int64_t* token_ids, size_t count,
+              size_t alternatives, int64_t* ids, float* values, int64_t* ranks) {
+  const size_t width = 1 + alternatives;
+  std::vector<Scorer> scorers(threads.count(), Scorer(threads.kernels()));
+  threads.each(count, [&](size_t i, size_t worker) {
+    const ExactFloatMode exact;
+    scorers[worker].score(logits.row(static_cast<size_t>(rows[i])), logits.vocab_size, token_ids[i], alternatives,
+                          ids + i * width, values + i * width, ranks + i * width);
+  });
+}
+
+}  // namespace pagoda

@@ -1,0 +1,39 @@
+// Choosing tokens from rows of logits. What is chosen is written in src/pagoda/sampling/torch_sampler.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "threads.h"
+
+namespace pagoda {
+
+// Rows of logits; what lies beyond `vocab_size` in a row is padding.
+struct Logits {
+  const float* data;
+  size_t num_rows;
+  size_t stride;      // elements from one row to the next
+  size_t vocab_size;
+
+  const float* row(size_t r) const { return data + r * stride; }
+};
+
+// How a row is chosen from at random. All are as `SamplingParams` allows them; top_k 0: no limit.
+struct Chance {
+  double temperature;
+  int64_t top_k;
+  double top_p;
+  double min_p;
+  double uniform;
+};
+
+// token_ids, broken [num_rows]. rows, chances [num_random]: those that choose at random; the others take the most likely.
+void choose(Threads& threads, const Logits& logits, const int64_t* rows, const Chance* chances, size_t num_random,
+            int64_t* token_ids, bool* broken);
+
+// Of `count` places (row, token): ids, log-probabilities and ranks, each [count][1 + alternatives], the token itself first,
+// then the most likely ones. alternatives is at most vocab_size. Broken rows give some numbers.
+void logprobs(Threads& threads, const Logits& logits, const int64_t* rows, const int64_t* token_ids, size_t count,
+              size_t alternatives, int64_t* ids, float* values, int64_t* ranks);
+
+}  // namespace pagoda

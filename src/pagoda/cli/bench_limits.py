@@ -1,0 +1,73 @@
+"""What `pagoda bench limits` measures: this machine's ceilings, by the threads and instructions that the engine uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal
+
+from pagoda import _native
+from pagoda.planning.formats import FORMATS
+from pagoda.planning.hardware import Hardware
+from pagoda.progress import Progress
+from pagoda.runner.host_memory import host_memory
+
+# Far more than caches hold, and little beside a model.
+READ_BYTES = 256 << 20
+PEAKS: tuple[Literal["int8", "bf16", "fp32"], ...] = ("int8", "bf16", "fp32")
+
+
+class Machine:
+    """Measures with a pool of threads of its own, which sleep otherwise. Bytes and operations a second."""
+
+    def __init__(self, threads: int, instruction_set: str) -> None:
+        self.threads, self.instruction_set = threads, instruction_set
+        self._pool = _native.Threads(threads, instruction_set)
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.close()
+
+    def read_bandwidth(self) -> float:
+        return _native.read_bandwidth(self._pool, READ_BYTES)
+
+    def format_ceiling(self, format_name: str) -> float:
+        """Of products with weights in that format, all of it in the nearest cache."""
+        return _native.format_ceiling(self._pool, format_name)
+
+    def hardware(self, bandwidth: float, peaks: dict[str, float]) -> Hardware:
+        """What was measured, to reckon fractions with. peaks: by the names that those will be asked for."""
+        return Hardware(f"this machine ({self.instruction_set})", host_memory().usable_bytes, bandwidth, peaks)
+
+    def limits(self, bars: Progress) -> dict[str, Any]:
+        """Everything, under the names that `docs/cli.md` explains; takes some seconds."""
+        done = 0
+
+        def shown(measure: Callable[[], float]) -> float:
+            nonlocal done
+            bars("Measuring", done, 1 + len(PEAKS) + len(FORMATS))
+            done += 1
+            return measure()
+
+        return {
+            "threads": self.threads,
+            "instruction_set": self.instruction_set,
+            "read_bandwidth": shown(self.read_bandwidth),
+            "peak_operations": {kind: shown(partial(_native.peak_operations, self._pool, kind)) for kind in PEAKS},
+            "format_ceilings": {name: shown(partial(self.format_ceiling, name)) for name in FORMATS},
+        }
+
+
+def table(limits: dict[str, Any]) -> list[tuple[str, str]]:
+    """For people: what each figure is, and the figure in billions."""
+    rows = [
+        ("threads", f"{limits['threads']} ({limits['instruction_set']})"),
+        ("read bandwidth", f"{limits['read_bandwidth'] / 1e9:,.1f} GB/s"),
+    ]
+    rows += [(f"{kind} peak", f"{rate / 1e9:,.0f} GOP/s") for kind, rate in limits["peak_operations"].items()]
+    return rows + [(f"{name} product", f"{rate / 1e9:,.0f} GOP/s") for name, rate in limits["format_ceilings"].items()]
