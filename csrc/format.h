@@ -13,7 +13,7 @@
 //   nibbles      4 × 64 bytes. Byte 4 × lane + t of vector j has input 4 j + t in its lower half and input 16 + 4 j + t in its
 //                upper half
 //   bytes        8 × 64 bytes. Byte 4 × lane + t of vector i is input 4 i + t
-//   fifth bits   8 × 64 bits. Bit 4 × lane + t of word i belongs to input 4 i + t
+//   fifth bits   64 bytes. Bit i of byte 4 × lane + t belongs to input 4 i + t
 //   upper pairs  2 × 64 bytes. Byte 4 × lane + t of vector j has in bits 2 p, 2 p + 1 the upper two bits of input
 //                16 j + 4 p + t
 //   scales       one number per lane, or two (of inputs 0 … 15, then of 16 … 31)

@@ -11,7 +11,6 @@ namespace {
 constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u, kLowPairs = 0x03030303u, kLowSixes = 0x3F3F3F3Fu;
 
 inline uint32_t load4(const uint8_t* p) { uint32_t x; std::memcpy(&x, p, 4); return x; }
-inline uint64_t load8(const uint8_t* p) { uint64_t x; std::memcpy(&x, p, 8); return x; }
 inline void store4(uint8_t* p, uint32_t x) { std::memcpy(p, &x, 4); }
 inline void copy2(uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 2); }
 
@@ -56,16 +55,16 @@ inline void copy_codes(uint8_t* unit, size_t lane, const uint8_t* from, uint32_t
   for (int i = 0; i < Vectors; ++i) store4(unit + 64 * i + 4 * lane, load4(from + 4 * i) ^ flip);
 }
 
-// Nibble n of bits[lane] becomes nibble `lane` of word n.
-inline void spread_fifth_bits(const uint32_t (&bits)[kLanes], uint8_t* words) {
-  for (size_t pair = 0; pair < kLanes / 2; ++pair) {
-    const uint32_t a = bits[2 * pair], b = bits[2 * pair + 1];
-    const uint32_t even = (a & kLowNibbles) | (b & kLowNibbles) << 4, odd = (a >> 4 & kLowNibbles) | (b & kHighNibbles);
-    for (int i = 0; i < 4; ++i) {
-      words[16 * i + pair] = static_cast<uint8_t>(even >> 8 * i);
-      words[16 * i + 8 + pair] = static_cast<uint8_t>(odd >> 8 * i);
-    }
-  }
+// Even bits to the lower half, odd ones to the upper half (Hacker's Delight, 7-2).
+inline uint32_t unshuffle(uint32_t x) {
+  uint32_t t = (x ^ x >> 1) & 0x22222222u;
+  x ^= t ^ t << 1;
+  t = (x ^ x >> 2) & 0x0C0C0C0Cu;
+  x ^= t ^ t << 2;
+  t = (x ^ x >> 4) & 0x00F000F0u;
+  x ^= t ^ t << 4;
+  t = (x ^ x >> 8) & 0x0000FF00u;
+  return x ^ t ^ t << 8;
 }
 
 // Blocks of 32: a scale; a minimum if there is one; fifth bits if there are; nibbles or bytes.
@@ -74,16 +73,15 @@ void pack_blocks_of_32(const TileRows& rows) {
   constexpr size_t kFifthBits = Minima ? 4 : 2, kCodes = kFifthBits + (FifthBits ? 4 : 0), kBlock = kCodes + (Bytes ? 32 : 16);
   for (size_t u = 0; u < rows.k / 32; ++u) {
     uint8_t* unit = rows.unit(u);
-    uint32_t fifth_bits[kLanes] = {};
     for (size_t lane = 0; lane < rows.lanes; ++lane) {
       const uint8_t* block = rows.row(lane) + u * kBlock;
       copy2(unit + rows.at.scales + 2 * lane, block);
       if (Minima) copy2(unit + rows.at.minima + 2 * lane, block + 2);
-      if (FifthBits) fifth_bits[lane] = load4(block + kFifthBits);
+      // Bit 4 i + t becomes bit i of byte t.
+      if (FifthBits) store4(unit + rows.at.upper + 4 * lane, unshuffle(unshuffle(load4(block + kFifthBits))));
       if (Bytes) copy_codes<8>(unit, lane, block + kCodes, 0x80808080u);
       else copy_codes<4>(unit, lane, block + kCodes, 0);
     }
-    if (FifthBits) spread_fifth_bits(fifth_bits, unit + rows.at.upper);
   }
 }
 
@@ -111,20 +109,13 @@ inline uint64_t transpose_bits(uint64_t x) {
   return x ^ t ^ t << 28;
 }
 
-// The 32 bytes of fifth bits of a Q5_K block: bit u of byte i belongs to input i of unit u.
-void spread_fifth_bits_k(const TileRows& rows, size_t block_at, uint8_t* units, size_t step) {
-  for (int eight = 0; eight < 4; ++eight) {
-    uint64_t bits[kLanes] = {};
-    for (size_t lane = 0; lane < rows.lanes; ++lane) bits[lane] = transpose_bits(load8(rows.row(lane) + block_at + 8 * eight));
-    for (int u = 0; u < 8; ++u) {
-      uint64_t first = 0, second = 0;  // of inputs 8 eight …, and four further
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        first |= (bits[lane] >> 8 * u & 15) << 4 * lane;
-        second |= (bits[lane] >> (8 * u + 4) & 15) << 4 * lane;
-      }
-      std::memcpy(units + step * u + 16 * eight, &first, 8);
-      std::memcpy(units + step * u + 16 * eight + 8, &second, 8);
-    }
+// The 32 bytes of fifth bits of a Q5_K block, of one lane: bit u of byte 4 i + t becomes, in unit u, bit i of byte t.
+void spread_fifth_bits(const uint8_t* bytes, uint8_t* upper, size_t step) {
+  for (int t = 0; t < 4; ++t) {
+    uint64_t eight = 0;
+    for (int i = 0; i < 8; ++i) eight |= static_cast<uint64_t>(bytes[4 * i + t]) << 8 * i;
+    const uint64_t of_units = transpose_bits(eight);
+    for (int u = 0; u < 8; ++u) upper[u * step + t] = static_cast<uint8_t>(of_units >> 8 * u);
   }
 }
 
@@ -148,8 +139,8 @@ void pack_q4_k(const TileRows& rows) {
       spread_bytes(minima, step, second & kLowSixes);
       spread_bytes(minima + 4 * step, step, (third >> 4 & kLowNibbles) | (second >> 6 & kLowPairs) << 4);
       for (int q = 0; q < 4; ++q) copy_nibbles(units + 2 * q * step, units + (2 * q + 1) * step, lane, block + kCodes + 32 * q);
+      if (FifthBits) spread_fifth_bits(block + 16, units + rows.at.upper + 4 * lane, step);
     }
-    if (FifthBits) spread_fifth_bits_k(rows, b * kBlock + 16, units + rows.at.upper, step);
   }
 }
 

@@ -7,91 +7,103 @@
 namespace pagoda::PAGODA_ISA {
 namespace {
 
-// Rows that share one unpacking of the weights: as many as leave registers for the unit's 8 vectors.
-#if defined(PAGODA_AVX512)
-constexpr size_t kMaxRows = 8;
-#else
-constexpr size_t kMaxRows = 4;
-#endif
+// Rows that share one unpacking of the weights. Their accumulators are in the nearest cache: loading and storing one is free
+// beside the products, and rows in a loop leave all registers to the unit.
+constexpr size_t kMaxRows = 16;
+// Bytes ahead of the unit in work that are asked for, with more than one row. With one the processor's own guesses are better.
+constexpr size_t kAhead = 4096;
+
 // One unit times 32 inputs of one row.
 template <Format format>
-inline f32x16 multiply(const u8x64 (&codes)[8], const f32x16 (&scales)[2], f32x16 minimum, const int8_t* x, const Group& group,
-                       f32x16 acc) {
+inline f32x16 multiply(const Unit& unit, const int8_t* x, const Group& group, f32x16 acc) {
   constexpr bool offset = !has_minima(format);
-  constexpr int shift = 8 - code_bits(format);   // of what an offset of 128 takes away, to what this one does
+  constexpr int num_bits = code_bits(format);
+  constexpr int shift = 8 - num_bits;   // of what an offset of 128 takes away, to what this one does
   i32x16 low = offset ? set1_i32(group.offsets[0] >> shift) : zero_i32();
   i32x16 high = offset ? set1_i32(group.offsets[1] >> shift) : zero_i32();
-  low = dot16<code_bits(format)>(low, codes, x);
-  high = dot16<code_bits(format)>(high, codes + 4, x + 16);
+  low = dot16<num_bits>(low, unit.codes, x);
+  high = dot16<num_bits>(high, unit.codes + 4, x + 16);
   f32x16 product;
-  if constexpr (has_half_scales(format)) product = fma(to_f32(high), scales[1], mul(to_f32(low), scales[0]));
-  else product = mul(to_f32(add_i32(low, high)), scales[0]);
+  if constexpr (has_half_scales(format)) product = fma(to_f32(high), unit.scales[1], mul(to_f32(low), unit.scales[0]));
+  else product = mul(to_f32(add_i32(low, high)), unit.scales[0]);
   acc = fma(product, set1(group.scale), acc);
-  if constexpr (has_minima(format)) acc = fma(minimum, set1(group.scaled_sum), acc);
+  if constexpr (has_minima(format)) acc = fma(unit.minimum, set1(group.scaled_sum), acc);
   return acc;
 }
 
-// R rows from `row` on, times one tile.
-template <Format format, int R>
-void multiply_rows(const LinearTask& task, size_t row, size_t tile) {
-  const uint8_t* weights = task.tiles + tile * task.tile_bytes;
+inline f32x16 first_of(const LinearTask& task, size_t tile) { return task.bias ? load(task.bias + tile * kLanes) : zero(); }
+
+inline void store_row(const LinearTask& task, size_t row, size_t tile, f32x16 y) {
+  store_first(task.y + row * task.y_stride + tile * kLanes, y, task.num_columns - tile * kLanes);
+}
+
+template <Format format>
+void multiply_row(const LinearTask& task, size_t row, size_t tile) {
+  Units<format> units(task.tiles + tile * task.tile_bytes);
   const int8_t* x = task.x.codes + row * task.x.code_stride;
   const Group* groups = task.x.groups + row * task.x.group_stride;
-  f32x16 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = task.bias ? load(task.bias + tile * kLanes) : zero();
+  f32x16 acc = first_of(task, tile);
   for (size_t group = 0; group < task.k / kGroup; ++group) {
-    const Unit<format> unit(weights, group);
-    u8x64 codes[8];
-    unpack_codes<format>(unit, codes);
-    f32x16 scales[2], minimum = zero();
-    load_scales<format>(unit, scales);
-    if constexpr (has_minima(format)) minimum = load_minimum<format>(unit);
-    for (int r = 0; r < R; ++r) {
-      acc[r] = multiply<format>(codes, scales, minimum, x + r * task.x.code_stride + group * kGroup,
-                                groups[r * task.x.group_stride + group], acc[r]);
+    Unit unit;
+    units.next(group, unit);
+    acc = multiply<format>(unit, x + group * kGroup, groups[group], acc);
+  }
+  store_row(task, row, tile, acc);
+}
+
+// Rows [row, row + rows), at most kMaxRows, times one tile. The rows after them are asked for.
+template <Format format>
+void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile) {
+  Units<format> units(task.tiles + tile * task.tile_bytes);
+  const size_t next = row + 2 * rows <= task.num_rows ? rows : 0;
+  const size_t code_stride = task.x.code_stride, group_stride = task.x.group_stride;
+  f32x16 acc[kMaxRows];
+  for (size_t r = 0; r < rows; ++r) acc[r] = first_of(task, tile);
+  for (size_t group = 0; group < task.k / kGroup; ++group) {
+    for (size_t line = 0; line < Units<format>::kLayout.unit_bytes; line += 64) prefetch(units.position() + kAhead + line);
+    Unit unit;
+    units.next(group, unit);
+    const int8_t* x = task.x.codes + row * code_stride + group * kGroup;
+    const Group* groups = task.x.groups + row * group_stride + group;
+    for (size_t r = 0; r < rows; ++r, x += code_stride, groups += group_stride) {
+      prefetch_far(x + next * code_stride);
+      prefetch_far(groups + next * group_stride);
+      acc[r] = multiply<format>(unit, x, *groups, acc[r]);
     }
   }
-  const size_t columns = task.num_columns - tile * kLanes;
-  for (int r = 0; r < R; ++r) store_first(task.y + (row + r) * task.y_stride + tile * kLanes, acc[r], columns);
+  for (size_t r = 0; r < rows; ++r) store_row(task, row + r, tile, acc[r]);
 }
 
 // Blocks of rows are as equal as they can be; a block's tiles follow each other, so that its inputs stay near.
-template <Format format, int R>
-void multiply_block(const LinearTask& task, size_t row, size_t rows) {
-  if constexpr (R > 1) {
-    if (rows < R) return multiply_block<format, R - 1>(task, row, rows);
-  }
-  for (size_t tile = 0; tile < task.num_tiles; ++tile) multiply_rows<format, R>(task, row, tile);
-}
-
 template <Format format>
 void linear(const LinearTask& task) {
   const size_t blocks = (task.num_rows + kMaxRows - 1) / kMaxRows;
   for (size_t block = 0; block < blocks; ++block) {
-    const size_t row = task.num_rows * block / blocks, end = task.num_rows * (block + 1) / blocks;
-    multiply_block<format, kMaxRows>(task, row, end - row);
+    const size_t row = task.num_rows * block / blocks, rows = task.num_rows * (block + 1) / blocks - row;
+    for (size_t tile = 0; tile < task.num_tiles; ++tile) {
+      if (rows == 1) multiply_row<format>(task, row, tile);
+      else multiply_rows<format>(task, row, rows, tile);
+    }
   }
 }
 
 template <Format format>
 void unpack_row(const uint8_t* tile, size_t lane, size_t k, float scale, float* out) {
+  Units<format> units(tile);
   constexpr float offset = has_minima(format) ? 0.0f : static_cast<float>(1 << (code_bits(format) - 1));
   for (size_t group = 0; group < k / kGroup; ++group, out += kGroup) {
-    const Unit<format> unit(tile, group);
-    u8x64 codes[8];
-    unpack_codes<format>(unit, codes);
-    uint8_t bytes[8][64];
-    __builtin_memcpy(bytes, codes, sizeof(bytes));
-    f32x16 scales[2];
-    load_scales<format>(unit, scales);
-    float steps[2][kLanes], minima[kLanes] = {};
-    store(steps[0], scales[0]);
-    store(steps[1], scales[has_half_scales(format) ? 1 : 0]);
-    if constexpr (has_minima(format)) store(minima, load_minimum<format>(unit));
+    Unit unit;
+    units.next(group, unit);
+    uint8_t codes[8][64];
+    __builtin_memcpy(codes, unit.codes, sizeof(codes));
+    float scales[2][kLanes], minima[kLanes] = {};
+    store(scales[0], unit.scales[0]);
+    store(scales[1], unit.scales[has_half_scales(format) ? 1 : 0]);
+    if constexpr (has_minima(format)) store(minima, unit.minimum);
     for (int i = 0; i < 8; ++i) {
       for (int t = 0; t < 4; ++t) {
-        const float code = static_cast<float>(bytes[i][4 * lane + t]) - offset;
-        out[4 * i + t] = (steps[i / 4][lane] * code + minima[lane]) * scale;
+        const float code = static_cast<float>(codes[i][4 * lane + t]) - offset;
+        out[4 * i + t] = (scales[i / 4][lane] * code + minima[lane]) * scale;
       }
     }
   }

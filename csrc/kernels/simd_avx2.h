@@ -45,14 +45,6 @@ inline __m256i narrow(__m256 x) {
   const __m256i is_denormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x00800000), magnitude);
   return _mm256_srli_epi32(_mm256_blendv_epi8(_mm256_blendv_epi8(even, quiet_nan, is_nan), sign, is_denormal), 16);
 }
-// Each of 32 bits as a byte of ones.
-inline __m256i spread_bits(uint32_t which) {
-  const __m256i bytes = _mm256_shuffle_epi8(
-      _mm256_set1_epi32(static_cast<int>(which)),
-      _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
-  const __m256i own = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
-  return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, own), own);
-}
 // The sum of each four products times a factor, where no sum of two products is beyond int16.
 inline __m256i times(__m256i weights, __m256i x, int16_t factor) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, x), _mm256_set1_epi16(factor));
@@ -193,11 +185,10 @@ inline u8x64 bits(u8x64 x, uint8_t mask) {
   const __m256i kept = _mm256_set1_epi8(static_cast<char>(mask));
   return {_mm256_and_si256(x.a, kept), _mm256_and_si256(x.b, kept)};
 }
-inline u8x64 either(u8x64 x, u8x64 y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
-inline u8x64 with_bit(u8x64 x, uint64_t which, uint8_t bit) {
-  const __m256i added = _mm256_set1_epi8(static_cast<char>(bit));
-  return {_mm256_or_si256(x.a, _mm256_and_si256(detail::spread_bits(static_cast<uint32_t>(which)), added)),
-          _mm256_or_si256(x.b, _mm256_and_si256(detail::spread_bits(static_cast<uint32_t>(which >> 32)), added))};
+template <int shift>
+inline u8x64 with_bits(u8x64 a, u8x64 x, uint8_t mask) {
+  x = bits<shift>(x, mask);
+  return {_mm256_or_si256(a.a, x.a), _mm256_or_si256(a.b, x.b)};
 }
 
 inline i32x16 spread4(const int8_t* p) {
@@ -229,5 +220,6 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
 inline constexpr int kDenseRows = 4, kDenseTiles = 1;
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace pagoda::avx2

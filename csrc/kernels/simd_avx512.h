@@ -78,18 +78,22 @@ inline f32x16 load_i8(const int8_t* p) {
 
 // packed codes
 inline u8x64 load_codes(const uint8_t* p) { return _mm512_loadu_si512(p); }
-// Each byte shifted to the left by `shift`, or to the right where that is negative, and masked. The mask must drop what came
-// from a neighbouring byte.
+// Each byte shifted to the left by `shift`, or to the right where that is negative; masks must drop what came from a
+// neighbouring byte.
+template <int shift>
+inline u8x64 shifted(u8x64 x) {
+  if constexpr (shift > 0) return _mm512_slli_epi16(x, shift);
+  if constexpr (shift < 0) return _mm512_srli_epi16(x, -shift);
+  return x;
+}
 template <int shift>
 inline u8x64 bits(u8x64 x, uint8_t mask) {
-  if constexpr (shift > 0) x = _mm512_slli_epi16(x, shift);
-  if constexpr (shift < 0) x = _mm512_srli_epi16(x, -shift);
-  return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(mask)));
+  return _mm512_and_si512(shifted<shift>(x), _mm512_set1_epi8(static_cast<char>(mask)));
 }
-inline u8x64 either(u8x64 a, u8x64 b) { return _mm512_or_si512(a, b); }
-// x with `bit` added to each byte whose bit in `which` is set; no byte has it yet.
-inline u8x64 with_bit(u8x64 x, uint64_t which, uint8_t bit) {
-  return _mm512_mask_add_epi8(x, which, x, _mm512_set1_epi8(static_cast<char>(bit)));
+// a with those bits of x.
+template <int shift>
+inline u8x64 with_bits(u8x64 a, u8x64 x, uint8_t mask) {
+  return _mm512_ternarylogic_epi64(a, shifted<shift>(x), _mm512_set1_epi8(static_cast<char>(mask)), 0xF8);  // a | (x & mask)
 }
 
 // Four bytes of activations, in every lane.
@@ -125,5 +129,6 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
 inline constexpr int kDenseRows = 8, kDenseTiles = 3;
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }  // to the second cache
 
 }  // namespace pagoda::avx512

@@ -115,13 +115,11 @@ inline u8x64 bits(u8x64 x, uint8_t mask) {
   for (auto& b : x.byte) b = static_cast<uint8_t>((shift >= 0 ? b << (shift & 7) : b >> (-shift & 7)) & mask);
   return x;
 }
-inline u8x64 either(u8x64 a, u8x64 b) {
-  for (int i = 0; i < 64; ++i) a.byte[i] |= b.byte[i];
+template <int shift>
+inline u8x64 with_bits(u8x64 a, u8x64 x, uint8_t mask) {
+  x = bits<shift>(x, mask);
+  for (int i = 0; i < 64; ++i) a.byte[i] |= x.byte[i];
   return a;
-}
-inline u8x64 with_bit(u8x64 x, uint64_t which, uint8_t bit) {
-  for (int i = 0; i < 64; ++i) x.byte[i] |= which >> i & 1 ? bit : 0;
-  return x;
 }
 
 inline i32x16 spread4(const int8_t* p) { int32_t four; __builtin_memcpy(&four, p, 4); return set1_i32(four); }
@@ -155,5 +153,6 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
 inline constexpr int kDenseRows = 2, kDenseTiles = 1;
 
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace pagoda::portable
