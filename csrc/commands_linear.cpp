@@ -7,14 +7,16 @@ namespace pagoda {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{48} << 10;   // of weights in an item: little beside a core's cache, long to stream
-constexpr size_t kItemsPerWorker = 4;              // at least, so that none waits long for another
+constexpr size_t kItemsPerWorker = 4;              // where there are enough tiles, so that none waits long for another
 constexpr size_t kPanelRows = 64;                  // of gate and up at a time
 
 size_t tiles_at_once(const Matrix& weight, size_t workers) {
   size_t tiles = 0;
   for (const Segment& segment : weight.segments()) tiles += segment.num_tiles;
   const size_t tile_bytes = (weight.num_bytes() + tiles - 1) / tiles;
-  return std::max<size_t>(1, std::min(kBlockBytes / tile_bytes, tiles / (kItemsPerWorker * workers)));
+  const size_t most = tiles / (kItemsPerWorker * workers);
+  if (most < kTilesTogether) return std::max<size_t>(1, most);
+  return std::max<size_t>(1, std::min(kBlockBytes / tile_bytes, most) / kTilesTogether) * kTilesTogether;
 }
 
 Rows rows_from(Rows x, size_t first) {
@@ -103,7 +105,9 @@ class GatedLinear final : public Command {
     require(out.width * 2 == weight.num_columns(), "gated_linear: weight must have twice as many outputs as out is wide");
     require(!out.codes || out.width % kGroup == 0, "gated_linear: with q8, out must be a multiple of 32 wide");
     // Of either half; whole groups of quantized codes.
-    tiles_at_once_ = std::max<size_t>(1, tiles_at_once(weight, workers) / 4) * 2;
+    const size_t at_once = tiles_at_once(weight, workers);
+    const size_t multiple = 2 * (at_once < kTilesTogether ? 1 : kTilesTogether);
+    tiles_at_once_ = std::max<size_t>(1, at_once / 2 / multiple) * multiple;
   }
 
   size_t num_items(const Step& step) const override {

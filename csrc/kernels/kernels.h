@@ -23,6 +23,8 @@ struct LinearTask {
   const float* bias;         // of the first tile's first lane, padded to whole tiles; or null
 };
 using LinearKernel = void (*)(const LinearTask&);
+// Products are fastest where num_tiles is a multiple of this: some keep the sums of so many tiles in registers.
+inline constexpr size_t kTilesTogether = 3;
 
 // Norms of one row of n numbers. With y the row is x + y, which is also written to `total`.
 struct NormTask {
