@@ -21,8 +21,7 @@ inline f32x16 multiply(const Unit& unit, const int8_t* x, const Group& group, f3
   constexpr int shift = 8 - num_bits;   // of what an offset of 128 takes away, to what this one does
   i32x16 low = offset ? set1_i32(group.offsets[0] >> shift) : zero_i32();
   i32x16 high = offset ? set1_i32(group.offsets[1] >> shift) : zero_i32();
-  low = dot16<num_bits>(low, unit.codes, x);
-  high = dot16<num_bits>(high, unit.codes + 4, x + 16);
+  dot32<num_bits>(low, high, unit.codes, x);
   f32x16 product;
   if constexpr (has_half_scales(format)) product = fma(to_f32(high), unit.scales[1], mul(to_f32(low), unit.scales[0]));
   else product = mul(to_f32(add_i32(low, high)), unit.scales[0]);
@@ -51,11 +50,10 @@ void multiply_row(const LinearTask& task, size_t row, size_t tile) {
   store_row(task, row, tile, acc);
 }
 
-// Rows [row, row + rows), at most kMaxRows, times one tile. The rows after them are asked for.
-template <Format format>
+// Rows [row, row + rows), at most kMaxRows, times one tile. With ask_for_next, as many rows after them are asked for.
+template <Format format, bool ask_for_next>
 void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile) {
   Units<format> units(task.tiles + tile * task.tile_bytes);
-  const size_t next = row + 2 * rows <= task.num_rows ? rows : 0;
   const size_t code_stride = task.x.code_stride, group_stride = task.x.group_stride;
   f32x16 acc[kMaxRows];
   for (size_t r = 0; r < rows; ++r) acc[r] = first_of(task, tile);
@@ -66,8 +64,10 @@ void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile)
     const int8_t* x = task.x.codes + row * code_stride + group * kGroup;
     const Group* groups = task.x.groups + row * group_stride + group;
     for (size_t r = 0; r < rows; ++r, x += code_stride, groups += group_stride) {
-      prefetch_far(x + next * code_stride);
-      prefetch_far(groups + next * group_stride);
+      if constexpr (ask_for_next) {
+        prefetch_far(x + rows * code_stride);
+        prefetch_far(groups + rows * group_stride);
+      }
       acc[r] = multiply<format>(unit, x, *groups, acc[r]);
     }
   }
@@ -80,9 +80,11 @@ void linear(const LinearTask& task) {
   const size_t blocks = (task.num_rows + kMaxRows - 1) / kMaxRows;
   for (size_t block = 0; block < blocks; ++block) {
     const size_t row = task.num_rows * block / blocks, rows = task.num_rows * (block + 1) / blocks - row;
+    const bool last = row + 2 * rows > task.num_rows;
     for (size_t tile = 0; tile < task.num_tiles; ++tile) {
       if (rows == 1) multiply_row<format>(task, row, tile);
-      else multiply_rows<format>(task, row, rows, tile);
+      else if (last || tile + 1 < task.num_tiles) multiply_rows<format, false>(task, row, rows, tile);
+      else multiply_rows<format, true>(task, row, rows, tile);
     }
   }
 }

@@ -58,7 +58,7 @@ inline __m256i dot4(__m256i acc, __m256i weights, __m256i x) {
 // Sums of two products are int16. Sums of more are so too where codes are narrow: with x within ±127, eight products of codes
 // up to 31, or four of codes up to 63. Codes of 8 bits are two of 4.
 template <int num_bits>
-inline __m256i dot16(__m256i acc, const __m256i (&codes)[4], const int8_t* x) {
+inline __m256i dot16(__m256i acc, const __m256i* codes, const int8_t* x) {
   const __m256i one = _mm256_set1_epi16(1), low_bits = _mm256_set1_epi8(15);
   __m256i low[4], high[4];
   for (int i = 0; i < 4; ++i) {
@@ -200,10 +200,11 @@ inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
   return {detail::dot4(acc.a, weights.a, x.a), detail::dot4(acc.b, weights.b, x.b)};
 }
 template <int num_bits>
-inline i32x16 dot16(i32x16 acc, const u8x64* codes, const int8_t* x) {
-  __m256i a[4], b[4];
-  for (int i = 0; i < 4; ++i) a[i] = codes[i].a, b[i] = codes[i].b;
-  return {detail::dot16<num_bits>(acc.a, a, x), detail::dot16<num_bits>(acc.b, b, x)};
+inline void dot32(i32x16& low, i32x16& high, const u8x64 (&codes)[8], const int8_t* x) {
+  __m256i a[8], b[8];
+  for (int i = 0; i < 8; ++i) a[i] = codes[i].a, b[i] = codes[i].b;
+  low = {detail::dot16<num_bits>(low.a, a, x), detail::dot16<num_bits>(low.b, b, x)};
+  high = {detail::dot16<num_bits>(high.a, a + 4, x + 16), detail::dot16<num_bits>(high.b, b + 4, x + 16)};
 }
 inline constexpr bool kWideCodesAreFree = false;
 

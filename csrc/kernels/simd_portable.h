@@ -131,9 +131,11 @@ inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
   return acc;
 }
 template <int num_bits>
-inline i32x16 dot16(i32x16 acc, const u8x64* codes, const int8_t* x) {
-  for (int i = 0; i < 4; ++i) acc = dot4(acc, codes[i], spread4(x + 4 * i));
-  return acc;
+inline void dot32(i32x16& low, i32x16& high, const u8x64 (&codes)[8], const int8_t* x) {
+  for (int i = 0; i < 4; ++i) {
+    low = dot4(low, codes[i], spread4(x + 4 * i));
+    high = dot4(high, codes[4 + i], spread4(x + 16 + 4 * i));
+  }
 }
 inline constexpr bool kWideCodesAreFree = true;
 
