@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,20 +35,20 @@ def load(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Loaded:
     return Loaded(spec, load_model(checkpoint, family, spec, TorchWeightOps(CPU, dtype)))
 
 
-class Steps:
+class Sequences(ABC):
     """A batch of sequences over one paged cache, whose blocks are dealt out in shuffled order."""
 
-    def __init__(self, loaded: Loaded, sequences: list[list[int]], max_len: int, dtype: torch.dtype = torch.float32):
+    def __init__(self, sequences: list[list[int]], max_len: int):
         per_sequence = -(-max_len // BLOCK_SIZE)
-        order = np.random.default_rng(0).permutation(len(sequences) * per_sequence)
-        self.table = order.reshape(len(sequences), per_sequence)
-        self.cache = allocate_kv(loaded.spec, len(order), BLOCK_SIZE, CPU, dtype)
-        self.cache.zero_blocks(torch.arange(len(order)))
-        self.ops, self.model = TorchOps(self.cache), loaded.model
+        self.num_blocks = len(sequences) * per_sequence
+        self.table = np.random.default_rng(0).permutation(self.num_blocks).reshape(len(sequences), per_sequence)
         self.sequences = [list(sequence) for sequence in sequences]
         self.computed = [0] * len(sequences)
 
-    @torch.inference_mode()
+    @abstractmethod
+    def run(self, batch: Batch) -> np.ndarray:
+        """The logits of one step, [rows, vocab]."""
+
     def step(self, shares: dict[int, int]) -> dict[int, np.ndarray]:
         """Compute so many further tokens of each sequence named; its logits at each of them, [tokens, vocab]."""
         rows = sorted(shares)
@@ -71,7 +72,7 @@ class Steps:
             logit_rows=np.arange(len(tokens)),
             new_blocks=np.zeros(0, dtype=np.int64),
         )
-        logits = self.model.forward(self.ops, torch_batch(batch, BLOCK_SIZE, CPU)).numpy()
+        logits = self.run(batch)
         for row, (_, end) in zip(rows, spans, strict=True):
             self.computed[row] = end
         return {row: logits[start:end] for row, start, end in zip(rows, starts[:-1], starts[1:], strict=True)}
@@ -87,6 +88,20 @@ class Steps:
             for row, logits in self.step(shares).items():
                 parts[row].append(logits)
         return [np.concatenate(logits) for logits in parts]
+
+
+class Steps(Sequences):
+    """In the torch reference."""
+
+    def __init__(self, loaded: Loaded, sequences: list[list[int]], max_len: int, dtype: torch.dtype = torch.float32):
+        super().__init__(sequences, max_len)
+        self.cache = allocate_kv(loaded.spec, self.num_blocks, BLOCK_SIZE, CPU, dtype)
+        self.cache.zero_blocks(torch.arange(self.num_blocks))
+        self.ops, self.model = TorchOps(self.cache), loaded.model
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> np.ndarray:
+        return self.model.forward(self.ops, torch_batch(batch, BLOCK_SIZE, CPU)).numpy()
 
 
 def greedy(loaded: Loaded, prompts: list[list[int]], num_tokens: int, chunk: int) -> list[list[int]]:
