@@ -87,7 +87,7 @@ void Program::record(CommandPtr command) {
     scratch_bytes_ = bytes;
     scratch_ = Memory(threads_.count() * bytes);
   }
-  shares_ = std::vector<Share>(commands_.size() * threads_.count());
+  running_.reserve(commands_.size());
   stages_.reserve(commands_.size());
 }
 
@@ -103,8 +103,7 @@ void Program::run(const Step& step) {
   step_ = step;
   slice(0);
   for (const auto& plan : plans_) plan->prepare(step_);
-  lay_out(commands_.data(), commands_.data() + commands_.size());
-  run_stages();
+  run_commands(commands_.data(), commands_.data() + commands_.size());
 }
 
 void Program::run_logits(size_t first) {
@@ -113,8 +112,7 @@ void Program::run_logits(size_t first) {
                             " rows of logits");
   require(logits_.data() != nullptr, "the program has no logits");
   slice(first);
-  lay_out(&commands_.back(), &commands_.back() + 1);
-  run_stages();
+  run_commands(&commands_.back(), &commands_.back() + 1);
 }
 
 void Program::slice(size_t first) {
@@ -122,45 +120,20 @@ void Program::slice(size_t first) {
   step_.num_sliced_rows = logits_.data() ? std::min(max_logit_rows_, step_.num_logit_rows - first) : 0;
 }
 
-void Program::lay_out(const CommandPtr* first, const CommandPtr* end) {
+void Program::run_commands(const CommandPtr* first, const CommandPtr* end) {
+  running_.clear();
   stages_.clear();
-  const size_t workers = threads_.count();
-  for (const CommandPtr* command = first; command != end; ++command) {
-    const size_t num_items = (*command)->num_items(step_);
+  for (const CommandPtr* command = first; command != end; ++command) running_.push_back({this, command->get()});
+  for (const Running& running : running_) {
+    const size_t num_items = running.command->num_items(step_);
     if (num_items == 0) continue;
-    // Two items after each other that are alone in their commands are both worker 0's.
-    if (!stages_.empty()) stages_.back().meet = stages_.back().num_items > 1 || num_items > 1;
-    Share* const shares = shares_.data() + stages_.size() * workers;
-    for (size_t w = 0; w < workers && num_items > 1; ++w) {
-      shares[w].next.store(static_cast<uint32_t>(num_items * w / workers), std::memory_order_relaxed);
-      shares[w].end = static_cast<uint32_t>(num_items * (w + 1) / workers);
-    }
-    stages_.push_back({command->get(), num_items, false, shares});
+    stages_.push_back({[](const void* context, size_t item, size_t worker) {
+                         const auto& [program, command] = *static_cast<const Running*>(context);
+                         command->run(program->step_, item, program->scratch_.data() + worker * program->scratch_bytes_);
+                       },
+                       &running, num_items});
   }
-}
-
-void Program::run_stages() {
-  threads_.run([this](size_t worker) { work(worker); });
-}
-
-void Program::work(size_t worker) {
-  uint8_t* const scratch = scratch_.data() + worker * scratch_bytes_;
-  const size_t workers = threads_.count();
-  for (const Stage& stage : stages_) {
-    if (stage.num_items > 1) {
-      for (size_t w = 0; w < workers; ++w) {
-        Share& share = stage.shares[(worker + w) % workers];
-        while (share.next.load(std::memory_order_relaxed) < share.end) {
-          const uint32_t item = share.next.fetch_add(1, std::memory_order_relaxed);
-          if (item >= share.end) break;
-          stage.command->run(step_, item, scratch);
-        }
-      }
-    } else if (worker == 0) {
-      stage.command->run(step_, 0, scratch);
-    }
-    if (stage.meet) threads_.barrier();
-  }
+  threads_.run_stages(stages_.data(), stages_.size());
 }
 
 void Program::read(const StepTensor& tensor, size_t rows, Form form, float* out) const {

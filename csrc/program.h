@@ -1,10 +1,8 @@
 // Commands over tensors in one arena, recorded once and run every step.
 //
-// A step is one job of the threads: every worker walks the list of commands, takes items of each until there are none left,
-// and meets the others before the next command.
+// A step is one call of the threads: each command is a stage, whose items any worker may take.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -49,24 +47,15 @@ class Program {
   size_t max_tokens() const { return max_tokens_; }
 
  private:
-  // Each worker begins with a share of its own, and takes from the others' when it is done: who runs what is the same from
-  // step to step as long as nobody is late.
-  struct alignas(64) Share {
-    std::atomic<uint32_t> next{0};
-    uint32_t end = 0;
-  };
-  struct Stage {
+  // What a stage of the threads' work is handed.
+  struct Running {
+    const Program* program;
     const Command* command;
-    size_t num_items;
-    bool meet;      // before the next stage
-    Share* shares;  // [workers]
   };
 
   void check(const Step& step) const;   // program_check.cpp
   void slice(size_t first);
-  void lay_out(const CommandPtr* first, const CommandPtr* end);
-  void run_stages();
-  void work(size_t worker);
+  void run_commands(const CommandPtr* first, const CommandPtr* end);
 
   Threads& threads_;
   KVCache& cache_;
@@ -85,7 +74,7 @@ class Program {
 
   Memory scratch_;
   size_t scratch_bytes_ = 0;   // of one worker
-  std::vector<Share> shares_;
+  std::vector<Running> running_;
   std::vector<Stage> stages_;
   Step step_;
 };

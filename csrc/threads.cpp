@@ -21,7 +21,8 @@ namespace pagoda {
 namespace {
 
 constexpr std::chrono::microseconds kSpinTime{50};
-constexpr int kPausesPerLook = 32;   // at the clock
+constexpr int kPausesPerLook = 32;    // at the time
+constexpr int kLooksAwake = 1000;
 
 void pause() {
 #if defined(__x86_64__)
@@ -30,9 +31,6 @@ void pause() {
   asm volatile("yield");
 #endif
 }
-
-// Thrown at a barrier where another worker has failed; its own error is what the caller gets.
-struct OtherWorkerFailed {};
 
 // Signals are for Python's own threads. Threads inherit the mask of who starts them.
 class SignalsBlocked {
@@ -53,6 +51,7 @@ class SignalsBlocked {
 }  // namespace
 
 void Signal::wait_while(uint32_t seen) {
+  if (value() != seen) return;
   const auto start = std::chrono::steady_clock::now();
   do {
     for (int i = 0; i < kPausesPerLook; ++i) {
@@ -104,7 +103,7 @@ FloatMode::FloatMode() : saved_(0) {}
 FloatMode::~FloatMode() = default;
 #endif
 
-Threads::Threads(size_t count, const Kernels& kernels) : count_(count), kernels_(kernels) {
+Threads::Threads(size_t count, const Kernels& kernels) : count_(count), kernels_(kernels), inside_(count) {
   const SignalsBlocked blocked;
   workers_.reserve(count - 1);
   try {
@@ -117,68 +116,93 @@ Threads::Threads(size_t count, const Kernels& kernels) : count_(count), kernels_
 
 void Threads::close() {
   std::lock_guard<std::mutex> lock(callers_);
-  closing_ = true;
-  started_.advance();
+  closing_.store(true);
+  clock_.advance();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
 }
 
-void Threads::work(size_t worker) {
-  const FloatMode mode;
-  for (uint32_t seen = 0;; ++seen) {
-    started_.wait_while(seen);
-    if (closing_) return;
-    run_share(worker);
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) finished_.advance();
-  }
-}
-
-void Threads::run_job(Call call, const void* context) {
+void Threads::run_stages(const Stage* stages, size_t num_stages) {
   std::lock_guard<std::mutex> lock(callers_);
-  if (closing_) throw std::runtime_error("the threads are closed");
+  if (closing_.load()) throw std::runtime_error("the threads are closed");
   const FloatMode mode;
-  call_ = call;
-  context_ = context;
-  failed_.store(false, std::memory_order_relaxed);
-  error_ = nullptr;
-  arrived_.store(0, std::memory_order_relaxed);
-  if (count_ > 1) {
-    const uint32_t seen = finished_.value();
-    busy_.store(count_ - 1, std::memory_order_relaxed);
-    started_.advance();
-    run_share(0);
-    finished_.wait_while(seen);
-  } else {
-    run_share(0);
+  lay_out(stages, num_stages);
+  open_.store(true);
+  clock_.advance();
+  for (size_t s = 0; s < num_stages; ++s) {
+    take(s, 0);
+    clock_.wait_while(first_ + static_cast<uint32_t>(s));
   }
+  open_.store(false);
+  // Who is still inside finds nothing to do and leaves at once, unless it has to get a processor first.
+  for (const Counter& inside : inside_)
+    for (int looks = 0; inside.value.load() != 0; ++looks) {
+      if (looks < kLooksAwake) pause();
+      else std::this_thread::yield();
+    }
   if (error_) std::rethrow_exception(error_);
 }
 
-void Threads::run_share(size_t worker) {
-  try {
-    call_(context_, worker);
-  } catch (const OtherWorkerFailed&) {
-  } catch (...) {
-    {
-      std::lock_guard<std::mutex> lock(error_mutex_);
-      if (!error_) error_ = std::current_exception();
+void Threads::lay_out(const Stage* stages, size_t num_stages) {
+  first_ = clock_.value() + 1;
+  stages_ = stages;
+  num_stages_ = num_stages;
+  failed_.store(false, std::memory_order_relaxed);
+  error_ = nullptr;
+  if (left_.size() < num_stages) {
+    left_ = std::vector<Counter>(num_stages);
+    shares_ = std::vector<Share>(num_stages * count_);
+  }
+  for (size_t s = 0; s < num_stages; ++s) {
+    const size_t items = stages[s].num_items;
+    left_[s].value.store(static_cast<uint32_t>(items), std::memory_order_relaxed);
+    for (size_t w = 0; w < count_; ++w) {
+      Share& share = shares_[s * count_ + w];
+      share.next.store(static_cast<uint32_t>(items * w / count_), std::memory_order_relaxed);
+      share.end = static_cast<uint32_t>(items * (w + 1) / count_);
     }
-    failed_.store(true);
-    passed_.advance();
   }
 }
 
-void Threads::barrier() {
-  if (count_ == 1) return;
-  const uint32_t seen = passed_.value();
-  if (failed_.load()) throw OtherWorkerFailed{};
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    passed_.advance();
-  } else {
-    passed_.wait_while(seen);
+void Threads::work(size_t worker) {
+  const FloatMode mode;
+  std::atomic<uint32_t>& inside = inside_[worker].value;
+  for (uint32_t seen = 0;;) {
+    clock_.wait_while(seen);
+    // Either the caller, who closes first and looks second, sees this worker inside, or the worker sees that it is closed.
+    inside.store(1);
+    seen = clock_.value();
+    if (closing_.load()) return;
+    if (open_.load() && seen - first_ < num_stages_) take(seen - first_, worker);
+    inside.store(0, std::memory_order_release);
   }
-  if (failed_.load()) throw OtherWorkerFailed{};
+}
+
+void Threads::take(size_t stage, size_t worker) {
+  Share* const shares = shares_.data() + stage * count_;
+  const bool one_each = stages_[stage].one_each;
+  uint32_t done = 0;
+  for (size_t i = 0; i < (one_each ? 1 : count_); ++i) {
+    Share& share = shares[(worker + i) % count_];
+    while (share.next.load(std::memory_order_relaxed) < share.end) {
+      const uint32_t item = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= share.end) break;
+      run_item(stages_[stage], item, worker);
+      ++done;
+    }
+  }
+  if (done > 0 && left_[stage].value.fetch_sub(done, std::memory_order_acq_rel) == done) clock_.advance();
+}
+
+void Threads::run_item(const Stage& stage, size_t item, size_t worker) {
+  if (failed_.load(std::memory_order_relaxed)) return;
+  try {
+    stage.run(stage.context, item, worker);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+    failed_.store(true, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace pagoda

@@ -1,4 +1,4 @@
-// A pool of worker threads that do one job at a time, and the kernels they use.
+// A pool of worker threads that do one thing at a time, and the kernels they use.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,19 @@ class FloatMode {
   uint64_t saved_;
 };
 
-// The caller of a job is worker 0. A second caller waits until the first one's job is done. Jobs never take Python's lock,
-// and callers hold it neither.
+// Items that do not touch what each other writes. run(context, item, worker).
+struct Stage {
+  void (*run)(const void* context, size_t item, size_t worker);
+  const void* context;
+  size_t num_items;          // at least 1
+  bool one_each = false;     // item i is worker i's, and there are as many
+};
+
+// Workers take items of a stage until there are none left, and the next stage begins when all items are done. It does not
+// wait for workers that have none: one that the operating system took away holds up others only while it is inside an item.
+//
+// The caller is worker 0. A second caller waits until the first one's work is done. Items never take Python's lock, and
+// callers hold it neither.
 class Threads {
  public:
   Threads(size_t count, const Kernels& kernels);
@@ -56,46 +67,61 @@ class Threads {
   size_t count() const { return count_; }
   const Kernels& kernels() const { return kernels_; }
 
-  // job(worker) on every worker at once. What it throws ends the job (at the others' next barrier) and comes out here.
-  template <class Job>
-  void run(const Job& job) {
-    run_job([](const void* context, size_t worker) { (*static_cast<const Job*>(context))(worker); }, &job);
-  }
+  // One after the other. After an error no more items are run, and it comes out here.
+  void run_stages(const Stage* stages, size_t num_stages);
 
-  // item(index, worker) for every index below num_items, each claimed by whoever is free.
+  // item(index, worker) for every index below num_items, by whoever is free.
   template <class Item>
   void each(size_t num_items, const Item& item) {
-    std::atomic<size_t> next{0};
-    run([&](size_t worker) {
-      for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_items;) item(i, worker);
-    });
+    if (num_items == 0) return;
+    const Stage stage{[](const void* context, size_t i, size_t worker) { (*static_cast<const Item*>(context))(i, worker); },
+                      &item, num_items};
+    run_stages(&stage, 1);
   }
 
-  // Inside a job: returns once every worker has come here, and what they wrote before is seen.
-  void barrier();
+  // job(worker), once on every worker.
+  template <class Job>
+  void run(const Job& job) {
+    const Stage stage{[](const void* context, size_t, size_t worker) { (*static_cast<const Job*>(context))(worker); },
+                      &job, count_, true};
+    run_stages(&stage, 1);
+  }
 
-  // Ends the workers, once the job in progress is done. A job after it throws std::runtime_error.
+  // Ends the workers, once the work in progress is done. Work after it throws std::runtime_error.
   void close();
 
  private:
-  using Call = void (*)(const void* context, size_t worker);
-  void run_job(Call call, const void* context);
+  // Each worker begins with a share of its own, and takes from the others' when it is done: who runs what is the same from
+  // step to step as long as nobody is late.
+  struct alignas(64) Share {
+    std::atomic<uint32_t> next{0};
+    uint32_t end = 0;
+  };
+  struct alignas(64) Counter {
+    std::atomic<uint32_t> value{0};
+  };
+
   void work(size_t worker);
-  void run_share(size_t worker);
+  void lay_out(const Stage* stages, size_t num_stages);
+  void take(size_t stage, size_t worker);
+  void run_item(const Stage& stage, size_t item, size_t worker);
 
   const size_t count_;
   const Kernels& kernels_;
   std::vector<std::thread> workers_;
-  std::mutex callers_;          // who holds it runs a job
-  bool closing_ = false;
+  std::mutex callers_;                 // who holds it has work done
+  std::atomic<bool> closing_{false};
 
-  Call call_ = nullptr;
-  const void* context_ = nullptr;
-  Signal started_;
-  alignas(64) std::atomic<size_t> busy_{0};   // workers other than the caller that have not finished the job
-  Signal finished_;
-  alignas(64) std::atomic<size_t> arrived_{0};
-  Signal passed_;
+  // Stage s is in progress while the clock shows first_ + s. Workers read what follows only while `open_` and while their
+  // own `inside_` is set; it is written when there is neither.
+  Signal clock_;
+  alignas(64) std::atomic<bool> open_{false};
+  std::vector<Counter> inside_;        // [count]
+  uint32_t first_ = 0;
+  const Stage* stages_ = nullptr;
+  size_t num_stages_ = 0;
+  std::vector<Share> shares_;          // [stages, count]
+  std::vector<Counter> left_;          // [stages]: items that are not done
 
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;

@@ -110,7 +110,7 @@ class Program:
     def linear(self, out: int, x: int, weight: Matrix) -> None:
         """x in every form of weight.input_forms; out in f32 only."""
     def gated_linear(self, out: int, x: int, weight: Matrix, activation: str) -> None:
-        """activation(first half of the outputs) × second half; each half is whole segments of `weight` and, where `out` has
+        """activation(first half of the outputs) × second half; each half is one segment of `weight` and, where `out` has
         q8, a multiple of 32 wide."""
     def gated_activation(self, out: int, x: int, activation: str) -> None: ...
     def activation(self, out: int, x: int, activation: str) -> None: ...
