@@ -13,23 +13,21 @@ UInt32 = npt.NDArray[np.uint32]
 Float64 = npt.NDArray[np.float64]
 
 _ROUNDS = 10
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_KEY_STEPS = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+_KEY_STEPS = np.array([[0x9E3779B9], [0xBB67AE85]], np.uint64) * np.arange(_ROUNDS, dtype=np.uint64)[:, None, None]
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
 def philox4x32(counter: UInt32, key: UInt32) -> UInt32:
     """The ten-round bijection for N counters [N, 4] under their keys [N, 2]: [N, 4], uint32 each."""
-    # Held in uint64, so that a product of two 32-bit words is exact.
-    c0, c1, c2, c3 = counter.astype(np.uint64).T
-    k0, k1 = key.astype(np.uint64).T
-    for _ in range(_ROUNDS):
-        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
-        c0, c2 = (product1 >> _HALF) ^ c1 ^ k0, (product0 >> _HALF) ^ c3 ^ k1
-        c1, c3 = product1 & _LOW, product0 & _LOW
-        k0, k1 = (k0 + _KEY_STEPS[0]) & _LOW, (k1 + _KEY_STEPS[1]) & _LOW
-    return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
+    # Held in uint64, so that a product of two 32-bit words is exact; and both halves of a counter in one array, as numpy's
+    # calls cost more than its arithmetic.
+    even, odd = counter.T[::2].astype(np.uint64), counter.T[1::2].astype(np.uint64)  # [2, N]
+    for round_key in (key.T + _KEY_STEPS) & _LOW:  # [2, N]
+        products = _MULTIPLIERS * even
+        even, odd = (products[::-1] >> _HALF) ^ odd ^ round_key, products[::-1] & _LOW
+    return np.stack([even[0], odd[0], even[1], odd[1]], axis=1).astype(np.uint32)
 
 
 def uniforms(seeds: npt.NDArray[np.int64], choices: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> Float64:
