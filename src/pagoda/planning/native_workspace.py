@@ -12,15 +12,21 @@ from dataclasses import replace
 from pagoda.planning.arena import Buffer, place
 from pagoda.planning.costs import head_weight
 from pagoda.planning.model_spec import AttentionSpec, ModelSpec, WeightSpec
-from pagoda.planning.native_formats import F32, GROUP, Form, Forms, form_bytes, in_order
+from pagoda.planning.native_formats import F32, GROUP, LINE, Form, Forms, form_bytes, in_order
 
 MOST_LOGIT_ROWS = 64
 FLOAT32 = 4
 
 # Choosing tokens may copy a slice of logits twice: the rows that sample, and those with penalties.
 LOGIT_COPIES = 3
-# Of one worker: a panel of gate and up, scores of a few queries.
-WORKER_BYTES = 256 << 10
+# Of a worker that orders candidates, for each: key and place.
+CANDIDATE_BYTES = 8
+# Of one worker: scores of a few queries and the like; rows of gate and of up, and one more, of so many columns at least
+# and of more where the matrix has few inputs.
+WORKER_BYTES = 64 << 10
+PANEL_ROWS = 2 * 64 + 1
+PANEL_COLUMNS = 96
+PANEL_WEIGHTS = 44_000
 # Attention over long contexts leaves what each part of the keys gave in memory, of at most so much for a kind of layer.
 PARTIAL_BYTES = 16 << 20
 KEYS_OF_A_PART = 256
@@ -45,9 +51,12 @@ def native_workspace_bytes(
     """Workspace of the largest step. arena: see `arena_bytes`."""
     attentions = {replace(layer.attention, rope=None, scale=1.0, qk_norm=False) for layer in spec.layers}
     ropes = {layer.attention.rope for layer in spec.layers if layer.attention.rope}
-    widths = [spec.hidden_size, *(layer.feed_forward.intermediate_size for layer in spec.layers)]
+    inner = max(layer.feed_forward.intermediate_size for layer in spec.layers)
+    panel = PANEL_ROWS * (FLOAT32 * max(PANEL_COLUMNS, min(inner, PANEL_WEIGHTS // spec.hidden_size)) + 2 * LINE)
     partials = [_partial_bytes(attention, threads, max_num_seqs * max_model_len) for attention in attentions]
-    worker = WORKER_BYTES + FLOAT32 * max(widths) + max(_worker_bytes(attention) for attention in attentions)
+    row = FLOAT32 * max(spec.hidden_size, inner)
+    attending = max(_worker_bytes(attention) for attention in attentions)
+    worker = WORKER_BYTES + row + panel + attending + CANDIDATE_BYTES * spec.vocab_size
     logits = logit_slice_rows(max_batched_tokens, max_num_seqs) * spec.vocab_size * FLOAT32
     angles = sum(max_batched_tokens * rope.dim * FLOAT32 for rope in ropes)  # cosines and sines of half as many
     return arena + LOGIT_COPIES * logits + angles + sum(partials) + threads * worker
