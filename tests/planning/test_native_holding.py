@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pagoda.config import EngineConfig
-from pagoda.errors import DoesNotFitError
+from pagoda.errors import DoesNotFitError, UnsupportedModelError
 from pagoda.models.registry import family_for
 from pagoda.ops.cpu_lowering import lower
 from pagoda.ops.cpu_program import record
@@ -149,6 +150,13 @@ def test_what_does_not_fit_dense_may_fit_quantized() -> None:
             EngineConfig(max_batched_tokens=64, max_num_seqs=1, memory_fraction=1.0),
             usable_bytes=90 << 20,
         )
+
+
+def test_heads_of_an_odd_size_are_refused() -> None:
+    spec = tiny()
+    odd = replace(spec.layers[1], attention=replace(spec.layers[1].attention, head_dim=3))
+    with pytest.raises(UnsupportedModelError, match="head_dim on the CPU 3 is not supported; known: even ones"):
+        native_holding(replace(spec, layers=(spec.layers[0], odd)), "F32", None, threads=1)
 
 
 def test_the_native_path_needs_less_than_the_reference() -> None:

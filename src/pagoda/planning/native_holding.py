@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from pagoda.errors import UnsupportedModelError
 from pagoda.planning.formats import QUANTIZED, loaded_format, tensor_bytes, weight_format
 from pagoda.planning.holding import FormatOf, Holding, format_in, weight_bytes
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
@@ -17,7 +18,11 @@ KV_ELEMENT_BYTES = 2
 def native_holding(spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int) -> Holding:
     """stored: the formats of the files (one for all, or by each weight's canonical name).
     quantization: None, "int8" or "int4", for what is stored dense.
+    Raises `UnsupportedModelError` for heads that the kernels do not have.
     """
+    for layer in spec.layers:
+        if layer.attention.head_dim % 2:  # K is read in pairs
+            raise UnsupportedModelError("head_dim on the CPU", layer.attention.head_dim, ("even ones",))
     held = native_format(stored, quantization)
 
     def form_of(weight: WeightSpec) -> Form:
