@@ -7,16 +7,34 @@ namespace pagoda {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{48} << 10;   // of weights in an item: little beside a core's cache, long to stream
-constexpr size_t kItemsPerWorker = 4;              // where there are enough tiles, so that none waits long for another
+constexpr size_t kItemsPerWorker = 4;              // at least, so that none waits long for another
+constexpr size_t kTogether = 6;                    // twice the tiles that dense kernels take at a time; even
 constexpr size_t kPanelRows = 64;                  // of gate and up at a time
 
+// About as many tiles as an item should have.
 size_t tiles_at_once(const Matrix& weight, size_t workers) {
   size_t tiles = 0;
   for (const Segment& segment : weight.segments()) tiles += segment.num_tiles;
   const size_t tile_bytes = (weight.num_bytes() + tiles - 1) / tiles;
-  const size_t most = tiles / (kItemsPerWorker * workers);
-  if (most < kTilesTogether) return std::max<size_t>(1, most);
-  return std::max<size_t>(1, std::min(kBlockBytes / tile_bytes, most) / kTilesTogether) * kTilesTogether;
+  return std::max<size_t>(1, std::min(kBlockBytes / tile_bytes, tiles / (kItemsPerWorker * workers)));
+}
+
+struct Block {
+  const Segment* segment;
+  size_t first_tile;
+  size_t num_tiles;
+};
+
+// A segment's tiles in blocks of nearly the same size, as many for each worker.
+void cut(const Segment& segment, size_t at_once, size_t workers, std::vector<Block>& blocks) {
+  const size_t unit = input_form(segment.format) == Form::q8 ? 1 : kTogether;
+  const size_t units = (segment.num_tiles + unit - 1) / unit;
+  const size_t wanted = (segment.num_tiles + std::max(at_once, unit) - 1) / std::max(at_once, unit);
+  const size_t count = std::min(units, (wanted + workers - 1) / workers * workers);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t first = units * i / count * unit, end = std::min(units * (i + 1) / count * unit, segment.num_tiles);
+    blocks.push_back({&segment, first, end - first});
+  }
 }
 
 Rows rows_from(Rows x, size_t first) {
@@ -56,9 +74,7 @@ class Linear : public Command {
   Linear(const Product& product, size_t workers) : product_(product) {
     require_input(product.x, product.weight);
     const size_t at_once = tiles_at_once(product.weight, workers);
-    for (const Segment& segment : product.weight.segments())
-      for (size_t tile = 0; tile < segment.num_tiles; tile += at_once)
-        blocks_.push_back({&segment, tile, std::min(at_once, segment.num_tiles - tile)});
+    for (const Segment& segment : product.weight.segments()) cut(segment, at_once, workers, blocks_);
   }
 
   size_t num_items(const Step& step) const override { return step.rows(product_.x.rows_of) ? blocks_.size() : 0; }
@@ -74,11 +90,6 @@ class Linear : public Command {
              product_.y + block.segment->first_column + block.first_tile * kLanes, product_.y_stride);
   }
 
-  struct Block {
-    const Segment* segment;
-    size_t first_tile;
-    size_t num_tiles;
-  };
   Product product_;
   std::vector<Block> blocks_;
 };
