@@ -28,6 +28,10 @@ constexpr int offset_shift(Format format) { return has_minima(format) ? 0 : 8 - 
 constexpr int code_shift(Format format) { return kWideCodesAreFree ? offset_shift(format) : 0; }
 constexpr int code_bits(Format format) { return stored_bits(format) + code_shift(format); }
 
+// What is read after this in the program is read after it by the compiled code, too. A product with one row runs at the speed
+// of memory only if the processor sees addresses that go up (with the scales first, Q8_0 lost 15%).
+inline void keep_order() { __asm__ volatile("" ::: "memory"); }
+
 // A unit, unpacked.
 struct Unit {
   u8x64 codes[8];       // byte 4 × lane + t of vector i is input 4 i + t
@@ -48,6 +52,7 @@ inline void unpack_codes(const uint8_t* unit, u8x64 (&codes)[8]) {
     codes[i] = bits<shift>(nibbles, mask);
     codes[4 + i] = bits<shift - 4>(nibbles, mask);
   }
+  keep_order();
   const uint8_t* upper = unit + tile_layout(format, 0).upper;
   if constexpr (has_fifth_bits(format)) {
     const u8x64 fifth = load_codes(upper);
@@ -89,6 +94,7 @@ class Units {
       if (index % 8 == 0) read_super();
     }
     unpack_codes<format>(at_, unit.codes);
+    keep_order();
     const uint8_t* scales = at_ + kLayout.scales;
     if constexpr (has_half_scales(format)) {
       unit.scales[0] = mul(super_scale_, load_i8(reinterpret_cast<const int8_t*>(scales)));
