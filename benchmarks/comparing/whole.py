@@ -44,6 +44,7 @@ def _first_output(command: list[str], model: Path) -> float:
         assert process.stdout is not None
         process.stdout.read(1)
         seconds = time.perf_counter() - begun
+        process.stdout.read()
     if process.returncode != 0:
         raise RuntimeError(f"pagoda generate {model} ended with {process.returncode}; it has said why above")
     return seconds

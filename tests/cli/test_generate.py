@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,20 +88,38 @@ def test_chat_answers_one_prompt(pagoda: Pagoda, tiny_model: Path) -> None:
     assert with_system["prompt_tokens"] > without["prompt_tokens"] > 2
 
 
-def test_bench_offline_reports_what_it_promises(pagoda: Pagoda, tiny_model: Path) -> None:
+def bench_offline(pagoda: Pagoda, model: Path, device: str) -> dict[str, Any]:
     done = pagoda(
-        *("bench", "offline", tiny_model, "--batch", "2", "--prompt-tokens", "20", "--output-tokens", "5"),
-        *("--repeat", "2", "--device", "cpu", "--json"),
+        *("bench", "offline", model, "--batch", "2", "--prompt-tokens", "20", "--output-tokens", "5"),
+        *("--repeat", "2", "--device", device, "--json"),
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
     for name in ("load_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "decode_step_ms"):
         assert report[name] > 0
-    assert (report["device"], report["dtype"]) == ("cpu", "float32")
+    assert report["device"] == device
     assert report["bytes_per_decode_step"] > 10_000
-    assert report["fraction_of_bandwidth"] is None
-    assert report["fraction_of_peak_compute"] is None
     assert (report["batch"], report["prompt_tokens"], report["output_tokens"], report["repeat"]) == (2, 20, 5, 2)
+    return report
+
+
+def test_bench_offline_reports_what_it_promises(pagoda: Pagoda, tiny_model: Path) -> None:
+    report = bench_offline(pagoda, tiny_model, "reference")
+    assert report["dtype"] == "float32"
+    for name in ("read_bandwidth", "fraction_of_bandwidth", "main_format", "fraction_of_peak_compute"):
+        assert report[name] is None
+
+
+def test_bench_offline_measures_the_machine_beside_native_kernels(
+    pagoda: Pagoda, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagoda.cli.bench_limits.READ_BYTES", 1 << 20)
+    report = bench_offline(pagoda, tiny_model, "cpu")
+    assert report["main_format"] == "F32"
+    for name in ("read_bandwidth", "fraction_of_bandwidth", "peak_operations", "fraction_of_peak_compute"):
+        assert report[name] > 0
+    step_seconds = report["bytes_per_decode_step"] / report["read_bandwidth"] / report["fraction_of_bandwidth"]
+    assert 0 < step_seconds < 10
 
 
 @pytest.mark.parametrize(
