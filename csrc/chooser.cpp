@@ -7,7 +7,6 @@
 namespace pagoda {
 namespace {
 
-constexpr double kOne = 0x1p40;         // the weight of the largest token
 constexpr size_t kHead = 64;            // chunks whose largest tokens begin the line: nearly always enough of it
 constexpr size_t kMostSorted = 2048;    // places; where there are more, only a bucket of them is sorted
 constexpr size_t kBuckets = 2048;
@@ -20,7 +19,7 @@ int64_t Chooser::choose(const float* logits, size_t vocab_size, const float* max
   chance_ = chance;
   row_.begin(logits, vocab_size, maxima);
   largest_ = static_cast<double>(row_.largest());
-  least_ = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chance.min_p * kOne)));
+  least_ = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(chance.min_p * kLargestWeight)));
   const float all = bound();
   const auto in_sorted = [&](auto enough) { return reach_in_sorted(0, enough); };
   const auto total_sorted = [&] {
@@ -31,7 +30,9 @@ int64_t Chooser::choose(const float* logits, size_t vocab_size, const float* max
 
   const size_t top_k = static_cast<size_t>(chance.top_k);
   if (top_k > 0 && top_k < vocab_size) {
-    row_.gather(std::max(all, row_.reached_by(top_k)));
+    const float some = std::max(all, row_.reached_by(std::min(top_k, chunks_of(vocab_size))));
+    row_.gather(some);
+    if (row_.gathered().size() < top_k && some > all) row_.gather(all);
     row_.keep_first(top_k);
     sort_gathered();
     return pick(total_sorted(), true, in_sorted);
@@ -58,11 +59,12 @@ int64_t Chooser::choose(const float* logits, size_t vocab_size, const float* max
 // All tokens that weigh at least `least_` have logits of at least this.
 float Chooser::bound() const {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const double lowest = largest_ + chance_.temperature * (std::log(static_cast<double>(least_) / kOne) - 1e-6);
+  const double lowest = largest_ + chance_.temperature * (std::log(static_cast<double>(least_) / kLargestWeight) - 1e-6);
   if (lowest < -static_cast<double>(std::numeric_limits<float>::max())) return -kInfinity;
   return std::nextafter(static_cast<float>(lowest), -kInfinity);
 }
 
+// Puts what was gathered in the order of the line, and weighs it.
 void Chooser::sort_gathered() {
   std::vector<uint64_t>& places = row_.gathered();
   std::sort(places.begin(), places.end());

@@ -9,6 +9,8 @@ namespace pagoda {
 
 inline size_t chunks_of(size_t vocab_size) { return (vocab_size + kChunk - 1) / kChunk; }
 
+inline constexpr double kLargestWeight = 0x1p40;   // of the first token, by `Kernels::weigh`
+
 // A place in the line as one number that grows along it. All differ, as ids do.
 uint64_t place_of(float logit, uint32_t id);
 inline int64_t id_at(uint64_t place) { return static_cast<int64_t>(place & 0xFFFFFFFFu); }

@@ -11,7 +11,6 @@
 namespace pagoda {
 namespace {
 
-constexpr double kOne = 0x1p40;         // the largest token's weight
 constexpr size_t kPart = 64 * kChunk;   // of a row, whose largest numbers one worker finds at a time
 constexpr float kLowestLogprob = -1e30f;
 
@@ -43,7 +42,7 @@ class Scorer {
     row_.begin(logits, vocab_size, maxima_.data());
     const double largest = static_cast<double>(row_.largest());
     const int64_t total = kernels_.weigh(logits, vocab_size, largest, 1.0, 1, nullptr);
-    const double log_total = std::log(static_cast<double>(total) / kOne);
+    const double log_total = std::log(static_cast<double>(total) / kLargestWeight);
     const auto value = [=](float logit) {
       return std::max(kLowestLogprob, static_cast<float>(static_cast<double>(logit) - largest - log_total));
     };
