@@ -45,8 +45,8 @@ inline void write_each(size_t n, const RowOut& out, At at) {
   write_last(at(i, rest < 16 ? rest : 16), rest > 16 ? at(i + 16, rest - 16) : zero(), i, rest, out);
 }
 
-// The sum of at(i, valid) over the row, whose lanes from `valid` on are zeros. Number i is always added to lane i % 16 of
-// accumulator i / 16 % 4, in the order of i.
+// A sum over the row: at(i, valid, part) adds the first `valid` of the 16 numbers from i on to `part`, lane by lane. Number i
+// is always added to lane i % 16 of accumulator i / 16 % 4, in the order of i.
 template <class At>
 inline float sum_each(size_t n, At at) {
   f32x16 parts[4] = {zero(), zero(), zero(), zero()};
