@@ -59,7 +59,8 @@ int64_t Chooser::choose(const float* logits, size_t vocab_size, const float* max
 // All tokens that weigh at least `least_` have logits of at least this.
 float Chooser::bound() const {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const double lowest = largest_ + chance_.temperature * (std::log(static_cast<double>(least_) / kLargestWeight) - 1e-6);
+  const double share = static_cast<double>(least_) / kLargestWeight;
+  const double lowest = largest_ + chance_.temperature * (std::log(share) - 1e-6);
   if (lowest < -static_cast<double>(std::numeric_limits<float>::max())) return -kInfinity;
   return std::nextafter(static_cast<float>(lowest), -kInfinity);
 }

@@ -11,7 +11,8 @@
 
 namespace pagoda {
 
-// A float's bits are turned so that, as an unsigned number, they fall as the float grows. Adding zero makes −0 its equal, 0.
+// A float's bits are turned so that, as an unsigned number, they fall as the float grows. Adding zero makes −0 its
+// equal, 0.
 uint64_t place_of(float logit, uint32_t id) {
   logit += 0.0f;
   uint32_t bits;

@@ -41,8 +41,9 @@ const auto* of_length(const Array& array, size_t length, const char* name) {
   return array.data();
 }
 
-nb::tuple choose_tokens(Threads& threads, const LogitsIn& logits, size_t vocab_size, const ArrayIn<int64_t, 1>& random_rows,
-                        const ArrayIn<double, 1>& temperature, const ArrayIn<int64_t, 1>& top_k,
+nb::tuple choose_tokens(Threads& threads, const LogitsIn& logits, size_t vocab_size,
+                        const ArrayIn<int64_t, 1>& random_rows, const ArrayIn<double, 1>& temperature,
+                        const ArrayIn<int64_t, 1>& top_k,
                         const ArrayIn<double, 1>& top_p, const ArrayIn<double, 1>& min_p,
                         const ArrayIn<double, 1>& uniforms) {
   const Logits rows = checked(logits, vocab_size);
@@ -56,8 +57,8 @@ nb::tuple choose_tokens(Threads& threads, const LogitsIn& logits, size_t vocab_s
     if (i > 0 && random_rows.data()[i] <= random_rows.data()[i - 1])
       throw std::invalid_argument("random_rows are not ascending");
     if (!(t[i] > 0.0) || k[i] < 0 || !(p[i] > 0.0) || !(m[i] >= 0.0 && m[i] <= 1.0) || !(u[i] >= 0.0 && u[i] < 1.0))
-      throw std::invalid_argument("row " + std::to_string(random_rows.data()[i]) + " cannot be sampled with temperature " +
-                                  std::to_string(t[i]) + ", top_k " + std::to_string(k[i]) + ", top_p " +
+      throw std::invalid_argument("row " + std::to_string(random_rows.data()[i]) +
+                                  " cannot be sampled with temperature " + std::to_string(t[i]) + ", top_k " + std::to_string(k[i]) + ", top_p " +
                                   std::to_string(p[i]) + ", min_p " + std::to_string(m[i]) + ", number " +
                                   std::to_string(u[i]));
     chances[i] = {t[i], k[i], p[i], m[i], u[i]};

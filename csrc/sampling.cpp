@@ -36,7 +36,8 @@ class Scorer {
     ids[0] = id;
     for (size_t i = 0; i <= alternatives; ++i) ranks[i] = static_cast<int64_t>(i);
     if (is_broken(maxima_.data(), maxima_.size())) {
-      for (size_t i = 0; i <= alternatives; ++i) values[i] = kLowestLogprob, ids[i] = i ? static_cast<int64_t>(i - 1) : id;
+      std::fill_n(values, 1 + alternatives, kLowestLogprob);
+      for (size_t i = 1; i <= alternatives; ++i) ids[i] = static_cast<int64_t>(i - 1);
       return;
     }
     row_.begin(logits, vocab_size, maxima_.data());

@@ -27,12 +27,13 @@ struct Chance {
   double uniform;
 };
 
-// token_ids, broken [num_rows]. rows, chances [num_random]: those that choose at random; the others take the most likely.
+// token_ids, broken [num_rows]. rows, chances [num_random]: of those that choose at random; the others take the most
+// likely token.
 void choose(Threads& threads, const Logits& logits, const int64_t* rows, const Chance* chances, size_t num_random,
             int64_t* token_ids, bool* broken);
 
-// Of `count` places (row, token): ids, log-probabilities and ranks, each [count][1 + alternatives], the token itself first,
-// then the most likely ones. alternatives is at most vocab_size. Broken rows give some numbers.
+// Of `count` places (row, token): ids, log-probabilities and ranks, each [count][1 + alternatives], the token itself
+// first, then the most likely ones. alternatives is at most vocab_size. Broken rows give some numbers.
 void logprobs(Threads& threads, const Logits& logits, const int64_t* rows, const int64_t* token_ids, size_t count,
               size_t alternatives, int64_t* ids, float* values, int64_t* ranks);
 

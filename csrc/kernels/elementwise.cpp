@@ -66,7 +66,9 @@ void rms_norm(const NormTask& task) {
 
 void layer_norm(const NormTask& task) {
   const Source source{task.x, task.y, task.total};
-  const float total = sum_each(task.n, [&](size_t i, size_t valid, f32x16 part) { return add(part, source(i, valid)); });
+  const float total = sum_each(task.n, [&](size_t i, size_t valid, f32x16 part) {
+    return add(part, source(i, valid));
+  });
   const f32x16 mean = set1(total / static_cast<float>(task.n));
   const float* row = task.y ? task.total : task.x;
   const float squares = sum_each(task.n, [=](size_t i, size_t valid, f32x16 part) {

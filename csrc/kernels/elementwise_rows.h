@@ -25,7 +25,7 @@ inline void write_floats(const f32x16 (&x)[kVectors], size_t i, const RowOut& ou
   if (out.bf16) for (size_t j = 0; j < kVectors; ++j) store_bf16_first(out.bf16 + i + 16 * j, x[j], 16);
 }
 
-// Calls at(i, valid) for the 16 numbers from i on, of which only the first `valid` are needed, and writes what it returns.
+// Writes what at(i, valid) returns for the 16 numbers from i on, of which only the first `valid` are needed.
 template <class At>
 inline void write_each(size_t n, const RowOut& out, At at) {
   size_t i = 0;
@@ -45,8 +45,8 @@ inline void write_each(size_t n, const RowOut& out, At at) {
   write_last(at(i, rest < 16 ? rest : 16), rest > 16 ? at(i + 16, rest - 16) : zero(), i, rest, out);
 }
 
-// A sum over the row: at(i, valid, part) adds the first `valid` of the 16 numbers from i on to `part`, lane by lane. Number i
-// is always added to lane i % 16 of accumulator i / 16 % 4, in the order of i.
+// A sum over the row: at(i, valid, part) adds the first `valid` of the 16 numbers from i on to `part`, lane by lane.
+// Number i is always added to lane i % 16 of accumulator i / 16 % 4, in the order of i.
 template <class At>
 inline float sum_each(size_t n, At at) {
   f32x16 parts[4] = {zero(), zero(), zero(), zero()};

@@ -1,6 +1,7 @@
 // Numbers as codes of eight bits with a scale for each group of 32.
 //
-// An infinity or NaN in a group makes its scale NaN, so that no product with it looks like a number; its codes are zeros.
+// An infinity or NaN in a group makes its scale NaN, so that no product with it looks like a number; its codes are
+// zeros.
 #pragma once
 
 #include "table.h"
@@ -10,8 +11,8 @@ namespace pagoda::PAGODA_ISA {
 inline constexpr float kInfinity = __builtin_inff();
 // A group whose numbers are all below is taken as zeros: the inverse of its scale would be beyond float32.
 inline constexpr float kSmallestGroup = 0x1p-100f;
-// The sum of a group's second half is added to that of the first times this: each is within ±16 × 127, less than half of it,
-// and the whole below 2^24, up to which floats are exact.
+// The sum of a group's second half, times this, is added to that of the first: each is within ±16 × 127, less than half
+// of it, and the whole below 2^24, up to which floats are exact.
 inline constexpr int kSecondHalf = 4096;
 
 inline void quantize(f32x16 a, f32x16 b, int8_t* codes, Group* group) {

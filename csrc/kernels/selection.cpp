@@ -23,9 +23,9 @@ uint64_t to_bits(double x) {
   return bits;
 }
 
-// floor(2^40 × e^x) for x ≤ 0. Within 1 ulp before the floor. Only additions, multiplications and shifts, each rounded by
-// itself, so that every machine and every width of vectors gives the same; comparisons are of integers, as compilers make
-// no vectors of loops with those of floats.
+// floor(2^40 × e^x) for x ≤ 0. Within 1 ulp before the floor. Only additions, multiplications and shifts, each rounded
+// by itself, so that every machine and every width of vectors gives the same; comparisons are of integers, as compilers
+// make no vectors of loops with those of floats.
 //
 // x = n ln 2 + r with |r| ≤ ln 2 / 2, and e^r by its Taylor series up to r^13, whose rest is below 5e-18.
 int64_t weight(double x) {
