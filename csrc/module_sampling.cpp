@@ -58,9 +58,9 @@ nb::tuple choose_tokens(Threads& threads, const LogitsIn& logits, size_t vocab_s
       throw std::invalid_argument("random_rows are not ascending");
     if (!(t[i] > 0.0) || k[i] < 0 || !(p[i] > 0.0) || !(m[i] >= 0.0 && m[i] <= 1.0) || !(u[i] >= 0.0 && u[i] < 1.0))
       throw std::invalid_argument("row " + std::to_string(random_rows.data()[i]) +
-                                  " cannot be sampled with temperature " + std::to_string(t[i]) + ", top_k " + std::to_string(k[i]) + ", top_p " +
-                                  std::to_string(p[i]) + ", min_p " + std::to_string(m[i]) + ", number " +
-                                  std::to_string(u[i]));
+                                  " cannot be sampled with temperature " + std::to_string(t[i]) + ", top_k " +
+                                  std::to_string(k[i]) + ", top_p " + std::to_string(p[i]) + ", min_p " +
+                                  std::to_string(m[i]) + ", number " + std::to_string(u[i]));
     chances[i] = {t[i], k[i], p[i], m[i], u[i]};
   }
   NewArray<int64_t> token_ids(rows.num_rows);
