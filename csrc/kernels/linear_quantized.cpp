@@ -10,8 +10,10 @@ namespace {
 // Rows that share one unpacking of the weights. Their accumulators are in the nearest cache: loading and storing one is free
 // beside the products, and rows in a loop leave all registers to the unit.
 constexpr size_t kMaxRows = 16;
-// Bytes ahead of the unit in work that are asked for, with more than one row. With one the processor's own guesses are better.
-constexpr size_t kAhead = 4096;
+// Weights are asked for so many bytes ahead, into the second cache, from so many rows on; with fewer the processor's own guesses
+// are better. Measured: on Zen 4, 4 and 8 rows of Q4_0 and Q8_0 from memory run at 90 to 98% of what they do from cache.
+constexpr size_t kAhead = 7168;
+constexpr size_t ahead_from(Format format) { return format == Format::q8_0 ? 4 : 2; }
 
 // One unit times 32 inputs of one row.
 template <Format format>
@@ -58,7 +60,9 @@ void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile)
   f32x16 acc[kMaxRows];
   for (size_t r = 0; r < rows; ++r) acc[r] = first_of(task, tile);
   for (size_t group = 0; group < task.k / kGroup; ++group) {
-    for (size_t line = 0; line < Units<format>::kLayout.unit_bytes; line += 64) prefetch(units.position() + kAhead + line);
+    if (rows >= ahead_from(format)) {
+      for (size_t line = 0; line < Units<format>::kLayout.unit_bytes; line += 64) prefetch_far(units.position() + kAhead + line);
+    }
     Unit unit;
     units.next(group, unit);
     const int8_t* x = task.x.codes + row * code_stride + group * kGroup;
