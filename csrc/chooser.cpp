@@ -91,7 +91,7 @@ void Chooser::fill_buckets() {
   double lowest = largest_;
   for (size_t i = 0; i < vocab_size_; ++i) {
     const double logit = static_cast<double>(logits_[i]);
-    lowest = (weights_[i] >= least_) & (logit < lowest) ? logit : lowest;
+    lowest = ((weights_[i] >= least_) & (logit < lowest)) ? logit : lowest;
   }
   const double factor = lowest < largest_ ? static_cast<double>(kBuckets) / (largest_ - lowest) : 0.0;
   buckets_.assign(kBuckets + 1, 0);   // the last one is for tokens that do not count
