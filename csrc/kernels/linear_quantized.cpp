@@ -7,9 +7,15 @@
 namespace pagoda::PAGODA_ISA {
 namespace {
 
-// Rows that share one unpacking of the weights. Their accumulators are in the nearest cache: loading and storing one is free
-// beside the products, and rows in a loop leave all registers to the unit.
-constexpr size_t kMaxRows = 16;
+// Rows that share one unpacking of the weights: as many as leave most of the second cache to weights, within limits. Their
+// accumulators are in the nearest cache: loading and storing one is free beside the products, and rows in a loop leave all
+// registers to the unit.
+constexpr size_t kMinRows = 8, kMaxRows = 48, kBlockBytes = size_t{128} << 10;
+constexpr size_t block_rows(size_t k) {
+  const size_t fit = kBlockBytes / k;
+  return fit < kMinRows ? kMinRows : fit > kMaxRows ? kMaxRows : fit;
+}
+
 // Weights are asked for so many bytes ahead, into the second cache, from so many rows on; with fewer the processor's own guesses
 // are better. Measured: on Zen 4, 4 and 8 rows of Q4_0 and Q8_0 from memory run at 90 to 98% of what they do from cache.
 constexpr size_t kAhead = 7168;
@@ -81,7 +87,7 @@ void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile)
 // Blocks of rows are as equal as they can be; a block's tiles follow each other, so that its inputs stay near.
 template <Format format>
 void linear(const LinearTask& task) {
-  const size_t blocks = (task.num_rows + kMaxRows - 1) / kMaxRows;
+  const size_t most = block_rows(task.k), blocks = (task.num_rows + most - 1) / most;
   for (size_t block = 0; block < blocks; ++block) {
     const size_t row = task.num_rows * block / blocks, rows = task.num_rows * (block + 1) / blocks - row;
     const bool last = row + 2 * rows > task.num_rows;
