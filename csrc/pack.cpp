@@ -1,6 +1,6 @@
-// Packing is copying with a stride: the units of format.h were chosen so that four bytes of a stored row become one lane's
-// four bytes of a vector. The loops go lane by lane within a block, so that each cache line of the 16 rows is read while it is
-// near, and write a few KB at a time. Stored rows are not aligned. Bytes within a word are in little-endian order.
+// Packing is copying with a stride: the units of format.h were chosen so that four bytes of a stored row become one
+// lane's four bytes of a vector. The loops go lane by lane within a block, so that each cache line of the 16 rows is read
+// while it is near, and write a few KB at a time. Stored rows are not aligned. Words are little-endian.
 #include "pack.h"
 
 #include <cstring>
@@ -8,7 +8,8 @@
 namespace pagoda {
 namespace {
 
-constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u, kLowPairs = 0x03030303u, kLowSixes = 0x3F3F3F3Fu;
+constexpr uint32_t kLowNibbles = 0x0F0F0F0Fu, kHighNibbles = 0xF0F0F0F0u;
+constexpr uint32_t kLowPairs = 0x03030303u, kLowSixes = 0x3F3F3F3Fu;
 
 inline uint32_t load4(const uint8_t* p) { uint32_t x; std::memcpy(&x, p, 4); return x; }
 inline void store4(uint8_t* p, uint32_t x) { std::memcpy(p, &x, 4); }
@@ -70,7 +71,8 @@ inline uint32_t unshuffle(uint32_t x) {
 // Blocks of 32: a scale; a minimum if there is one; fifth bits if there are; nibbles or bytes.
 template <bool Minima, bool FifthBits, bool Bytes>
 void pack_blocks_of_32(const TileRows& rows) {
-  constexpr size_t kFifthBits = Minima ? 4 : 2, kCodes = kFifthBits + (FifthBits ? 4 : 0), kBlock = kCodes + (Bytes ? 32 : 16);
+  constexpr size_t kFifthBits = Minima ? 4 : 2, kCodes = kFifthBits + (FifthBits ? 4 : 0);
+  constexpr size_t kBlock = kCodes + (Bytes ? 32 : 16);
   for (size_t u = 0; u < rows.k / 32; ++u) {
     uint8_t* unit = rows.unit(u);
     for (size_t lane = 0; lane < rows.lanes; ++lane) {
@@ -138,14 +140,15 @@ void pack_q4_k(const TileRows& rows) {
       uint8_t* minima = units + rows.at.minima + lane;
       spread_bytes(minima, step, second & kLowSixes);
       spread_bytes(minima + 4 * step, step, (third >> 4 & kLowNibbles) | (second >> 6 & kLowPairs) << 4);
-      for (int q = 0; q < 4; ++q) copy_nibbles(units + 2 * q * step, units + (2 * q + 1) * step, lane, block + kCodes + 32 * q);
+      for (int q = 0; q < 4; ++q)
+        copy_nibbles(units + 2 * q * step, units + (2 * q + 1) * step, lane, block + kCodes + 32 * q);
       if (FifthBits) spread_fifth_bits(block + 16, units + rows.at.upper + 4 * lane, step);
     }
   }
 }
 
-// Blocks of 256: 128 bytes of low nibbles, 64 of upper pairs, 16 scales, super-scale. Each half has four units: the nibbles of
-// the first and third are the same bytes' low and high halves, as are those of the second and fourth.
+// Blocks of 256: 128 bytes of low nibbles, 64 of upper pairs, 16 scales, super-scale. Each half has four units: the
+// nibbles of the first and third are the same bytes' low and high halves, as are those of the second and fourth.
 void pack_q6_k(const TileRows& rows) {
   const size_t step = rows.at.unit_bytes;
   for (size_t b = 0; b < rows.k / 256; ++b) {

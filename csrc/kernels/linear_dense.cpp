@@ -1,5 +1,5 @@
-// Products with weights that are numbers of their own. A block of rows times a few tiles at a time stays in registers over all
-// of k; each output is one chain of additions in the order of its inputs (in bf16, of pairs of them), whatever the block.
+// Products with weights that are numbers of their own. The sums of a block of rows times a few tiles stay in registers
+// over all of k; each output is one chain of additions in the order of its inputs (bf16: pairs), whatever the block.
 #include "table.h"
 
 namespace pagoda::PAGODA_ISA {

@@ -55,8 +55,8 @@ inline __m256i dot4(__m256i acc, __m256i weights, __m256i x) {
   const __m256i top = _mm256_and_si256(_mm256_srli_epi16(weights, 7), _mm256_set1_epi8(1));
   return _mm256_add_epi32(_mm256_add_epi32(acc, times(low, x, 1)), times(top, x, 128));
 }
-// Sums of two products are int16. Sums of more are so too where codes are narrow: with x within ±127, eight products of codes
-// up to 31, or four of codes up to 63. Codes of 8 bits are two of 4.
+// Sums of two products are int16. Sums of more are so too where codes are narrow: with x within ±127, eight products of
+// codes up to 31, or four of codes up to 63. Codes of 8 bits are two of 4.
 template <int num_bits>
 inline __m256i dot16(__m256i acc, const __m256i* codes, const int8_t* x) {
   const __m256i one = _mm256_set1_epi16(1), low_bits = _mm256_set1_epi8(15);
@@ -110,7 +110,9 @@ inline f32x16 add(f32x16 x, f32x16 y) { return {_mm256_add_ps(x.a, y.a), _mm256_
 inline f32x16 sub(f32x16 x, f32x16 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 inline f32x16 mul(f32x16 x, f32x16 y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 inline f32x16 div(f32x16 x, f32x16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-inline f32x16 fma(f32x16 x, f32x16 y, f32x16 z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+inline f32x16 fma(f32x16 x, f32x16 y, f32x16 z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
 inline f32x16 max(f32x16 x, f32x16 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 inline f32x16 min(f32x16 x, f32x16 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 inline f32x16 abs(f32x16 x) {
@@ -138,13 +140,17 @@ inline f32x16 round_to_integer(f32x16 x) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
 }
-inline f32x16 scale_by_power(f32x16 x, f32x16 n) { return {detail::scale_by_power(x.a, n.a), detail::scale_by_power(x.b, n.b)}; }
+inline f32x16 scale_by_power(f32x16 x, f32x16 n) {
+  return {detail::scale_by_power(x.a, n.a), detail::scale_by_power(x.b, n.b)};
+}
 
 inline f32x16 load_half(const void* p) {
   const uint8_t* bytes = static_cast<const uint8_t*>(p);
   return {_mm256_cvtph_ps(detail::load128(bytes)), _mm256_cvtph_ps(detail::load128(bytes + 16))};
 }
-inline f32x16 load_bf16(const uint16_t* p) { return {detail::widen(detail::load128(p)), detail::widen(detail::load128(p + 8))}; }
+inline f32x16 load_bf16(const uint16_t* p) {
+  return {detail::widen(detail::load128(p)), detail::widen(detail::load128(p + 8))};
+}
 inline void store_bf16_first(uint16_t* p, f32x16 x, size_t n) {
   const __m256i mixed = _mm256_packus_epi32(detail::narrow(x.a), detail::narrow(x.b));
   const __m256i narrow = _mm256_permute4x64_epi64(mixed, 0xD8);
