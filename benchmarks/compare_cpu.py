@@ -150,7 +150,7 @@ def lines(report: dict[str, Any]) -> list[str]:
         if model["memory"]:
             shown.append(whole.memory_line(name, model["memory"]))
         for case in model["cases"]:
-            if case["load"] == "decode 16" and "overhead" in case:
+            if case["load"] == "decode 16" and case.get("overhead") is not None:
                 shown.append(
                     f"{name}: {case['overhead']:.1%} of a step at batch 16 is outside native calls (target 5%)"
                 )

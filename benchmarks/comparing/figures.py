@@ -66,12 +66,14 @@ def _own(case: Case, samples: Sequence[Sample]) -> dict[str, Any]:
     if case.load.is_prefill or not decoding:
         return {}
     fractions = [s.more["bytes_read"] / s.decode_seconds / s.more["read_bandwidth"] for s in decoding]
-    overheads = [1 - s.more["native_seconds"] / s.decode_seconds for s in decoding]
+    watched = [s.more for s in decoding if s.more["watched_seconds"] > 0]
     return {
         "read_bandwidth": median(s.more["read_bandwidth"] for s in decoding),
         "fraction_of_bandwidth": median(fractions),
         "bandwidth_target": case.bandwidth,
-        "overhead": median(overheads),
+        "overhead": median(1 - more["native_seconds"] / more["watched_seconds"] for more in watched)
+        if watched
+        else None,
     }
 
 

@@ -18,27 +18,41 @@ BANDWIDTH_BYTES = 256 << 20  # far more than any cache holds
 
 
 class NativeClock:
-    """Adds up the time spent in the calls that do a step's work."""
+    """Notes when the calls that do a step's work began and ended."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.steps: list[float] = []  # when each step's program began
+        self.calls: list[tuple[float, float]] = []
 
-    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, call: Callable[..., Any], begins_step: bool = False) -> Callable[..., Any]:
         def timed(*arguments: Any, **named: Any) -> Any:
             begun = time.perf_counter()
+            if begins_step:
+                self.steps.append(begun)
             try:
                 return call(*arguments, **named)
             finally:
-                self.seconds += time.perf_counter() - begun
+                self.calls.append((begun, time.perf_counter()))
 
         return timed
+
+    def last_steps(self, count: int) -> tuple[float, float]:
+        """From the beginning of the first of the last `count` steps to that of the last: (seconds, of them in calls)."""
+        if count < 2:
+            return 0.0, 0.0
+        first, last = self.steps[-count], self.steps[-1]
+        return last - first, sum(ended - begun for begun, ended in self.calls if first <= begun < last)
+
+    def forget(self) -> None:
+        self.steps.clear()
+        self.calls.clear()
 
 
 def watch_native_calls() -> NativeClock:
     clock = NativeClock()
 
     class Program(_native.Program):
-        run = clock.watched(_native.Program.run)
+        run = clock.watched(_native.Program.run, begins_step=True)
         logits = clock.watched(_native.Program.logits)
 
     _native.Program = Program  # type: ignore[misc]
@@ -79,15 +93,16 @@ def run(llm: LLM, load: Load, clock: NativeClock) -> tuple[tuple[float, float, i
     """The last prompt's first token is there when all prompts are computed; from then on only decode steps run."""
     sampling = SamplingParams(max_tokens=load.output_tokens, temperature=0.0, ignore_eos=True)
     steps_before = llm.step_log.totals.steps
+    clock.forget()
     begun = time.perf_counter()
     handles = [llm.submit(prompt, sampling) for prompt in load.prompts()]
     last = iter(handles[-1])
     next(last)
-    prefilled, native_before = time.perf_counter(), clock.seconds
+    prefilled = time.perf_counter()
     for _ in last:
         pass
     results = [handle.result() for handle in handles]
-    ended, native = time.perf_counter(), clock.seconds - native_before
+    ended = time.perf_counter()
     for result in results:
         if result.error is not None:
             raise result.error
@@ -96,7 +111,12 @@ def run(llm: LLM, load: Load, clock: NativeClock) -> tuple[tuple[float, float, i
     decode = records[final + 1 :]
     tokens = sum(record.decode_tokens for record in decode)
     seconds = ended - prefilled if tokens else 0.0
-    more = {"bytes_read": sum(record.num_bytes for record in decode), "native_seconds": native if tokens else 0.0}
+    watched, native = clock.last_steps(len(decode))
+    more = {
+        "bytes_read": sum(record.num_bytes for record in decode),
+        "watched_seconds": watched,
+        "native_seconds": native,
+    }
     return (prefilled - begun, seconds, tokens, [result.usage.completion_tokens for result in results]), more
 
 

@@ -45,7 +45,7 @@ def test_ratios_are_of_one_round() -> None:
 
 def test_report_of_a_case() -> None:
     case = Case("m", DECODE, {LLAMA_CPP: 2.0, OPENVINO: 1.0}, bandwidth=0.9)
-    more = {"bytes_read": 80e9, "read_bandwidth": 50e9, "native_seconds": 1.9}
+    more = {"bytes_read": 80e9, "read_bandwidth": 50e9, "native_seconds": 1.9, "watched_seconds": 2.0}
     report = figures.report(case, {PAGODA: [Sample(1.0, 2.0, 40, more)], LLAMA_CPP: [Sample(1.0, 2.0, 40)]})
     assert report["tokens_per_second"] == {PAGODA: 20.0, LLAMA_CPP: 20.0}
     assert report["fraction_of_bandwidth"] == pytest.approx(0.8)
