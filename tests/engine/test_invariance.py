@@ -1,4 +1,4 @@
-"""Greedy text in float32 is the same alone, in a crowd, for every chunk size, and through forced preemption."""
+"""Text is the same alone, in a crowd, for every chunk size, and through forced preemption: natively and by the reference."""
 
 from __future__ import annotations
 
@@ -18,37 +18,44 @@ def generated(llm: LLM, sampling: SamplingParams, one_by_one: bool = False) -> l
     return [output.outputs[0].token_ids for batch in batches for output in llm.generate(batch, sampling)]
 
 
+@pytest.fixture(scope="module", params=["cpu", "reference"])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def alone(tiny_model: str) -> dict[str, list[list[int]]]:
-    with LLM(tiny_model, threads=1, num_kv_blocks=128) as llm:
+def alone(tiny_model: str, device: str) -> dict[str, list[list[int]]]:
+    with LLM(tiny_model, device=device, threads=1, num_kv_blocks=128) as llm:
         return {
             name: generated(llm, params, one_by_one=True) for name, params in (("greedy", GREEDY), ("seeded", SEEDED))
         }
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 32, 512])
-def test_in_a_crowd_with_every_chunk_size(tiny_model: str, alone: dict[str, list[list[int]]], chunk: int) -> None:
-    budget = max(chunk, len(PROMPTS))
-    with LLM(tiny_model, threads=1, num_kv_blocks=128, max_batched_tokens=budget, max_prefill_chunk=chunk) as llm:
+def test_in_a_crowd_with_every_chunk_size(
+    tiny_model: str, device: str, alone: dict[str, list[list[int]]], chunk: int
+) -> None:
+    limits = {"max_batched_tokens": max(chunk, len(PROMPTS)), "max_prefill_chunk": chunk}
+    with LLM(tiny_model, device=device, threads=1, num_kv_blocks=128, **limits) as llm:
         assert generated(llm, GREEDY) == alone["greedy"]
         assert generated(llm, SEEDED) == alone["seeded"]
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
-def test_through_preemption(tiny_model: str, alone: dict[str, list[list[int]]], policy: str) -> None:
+def test_through_preemption(tiny_model: str, device: str, alone: dict[str, list[list[int]]], policy: str) -> None:
     # The longest request alone takes 9 of these blocks, and all of them together would take 53.
-    with LLM(tiny_model, threads=1, num_kv_blocks=16, max_model_len=144, max_batched_tokens=32, policy=policy) as llm:
+    limits = {"num_kv_blocks": 16, "max_model_len": 144, "max_batched_tokens": 32}
+    with LLM(tiny_model, device=device, threads=1, policy=policy, **limits) as llm:
         assert generated(llm, GREEDY) == alone["greedy"]
         assert generated(llm, SEEDED) == alone["seeded"]
         assert llm.step_log.totals.preemptions > 0
 
 
-@pytest.mark.parametrize("block_size", [1, 8, 64])
-def test_for_other_block_sizes(tiny_model: str, alone: dict[str, list[list[int]]], block_size: int) -> None:
-    with LLM(
-        tiny_model, threads=1, num_kv_blocks=2048 // block_size, block_size=block_size, max_batched_tokens=50
-    ) as llm:
-        assert generated(llm, GREEDY) == alone["greedy"]
+def test_for_other_block_sizes(tiny_model: str, device: str, alone: dict[str, list[list[int]]]) -> None:
+    for block_size in {"cpu": (32, 64, 128), "reference": (1, 8, 64)}[device]:
+        limits = {"num_kv_blocks": 4096 // block_size, "block_size": block_size, "max_batched_tokens": 50}
+        with LLM(tiny_model, device=device, threads=1, **limits) as llm:
+            assert generated(llm, GREEDY) == alone["greedy"], block_size
 
 
 def test_an_unset_seed_is_drawn_anew_for_each_request(tiny_model: str) -> None:

@@ -71,8 +71,14 @@ def main() -> None:
     entries = json.loads(arguments.golden.read_text(encoding="utf-8"))["entries"]
     longest = max(len(entry["prompt_token_ids"]) + len(entry["token_ids"]) for entry in entries)
     params = [SamplingParams(temperature=0, max_tokens=len(entry["token_ids"]), ignore_eos=True) for entry in entries]
-    # float32 and without the model's own sampling defaults, as the golden ids were made.
-    config = {"dtype": "float32", "generation_config": "none", "max_model_len": longest, "threads": arguments.threads}
+    # In float32 and without the model's own sampling defaults, as the golden ids were made.
+    config = {
+        "device": "reference",
+        "dtype": "float32",
+        "generation_config": "none",
+        "max_model_len": longest,
+        "threads": arguments.threads,
+    }
     with LLM(arguments.model, **config) as llm:
         outputs = llm.generate([entry["prompt_token_ids"] for entry in entries], params)
     comparisons = [compare(entry, output.outputs[0].token_ids) for entry, output in zip(entries, outputs, strict=True)]

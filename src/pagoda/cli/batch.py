@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 # How often finished requests are looked for: far below a request's own time, far above the cost of looking.
 POLL_SECONDS = 0.02
 # What changes the results of a run; threads, memory and batching do not.
-DECISIVE = ("model", "revision", "dtype", "max_model_len", "generation_config", "chat_template")
+DECISIVE = (
+    "model",
+    "revision",
+    "device",
+    "dtype",
+    "quantization",
+    "max_model_len",
+    "generation_config",
+    "chat_template",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ def offline(
             "model": config.model,
             "device": llm.device.kind,
             "dtype": llm.device.dtype,
+            "instruction_set": llm.device.instruction_set,
             "threads": llm.device.threads,
             "load_seconds": llm.load_seconds,
             **measured,

@@ -48,7 +48,7 @@ def serve(
             url = url_of(listener)
 
             def announce() -> None:
-                note(f"Pagoda serves {service.model_name} at {url}/v1")
+                note(f"Pagoda serves {service.model_name} at {url}/v1, on {llm.device}")
                 if json_:
                     ready = {"url": url, "base_url": f"{url}/v1", "model": service.model_name, "pid": os.getpid()}
                     print_json(ready)

@@ -22,10 +22,11 @@ from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
-from pagoda.planning.holding import held_format, torch_holding
+from pagoda.planning.holding import FormatOf, Holding, torch_holding
 from pagoda.planning.ledger import MemoryPlan
 from pagoda.planning.memory import plan_memory
-from pagoda.planning.model_spec import ModelSpec
+from pagoda.planning.model_spec import ModelSpec, WeightSpec
+from pagoda.planning.native_holding import native_holding
 from pagoda.progress import Progress, silent
 from pagoda.runner.choose import choose_device
 from pagoda.runner.interface import Runner
@@ -54,13 +55,14 @@ class Engine:
 
         def accept(model_config: Mapping[str, Any]) -> None:
             self.spec: ModelSpec = family_for(model_config).spec(model_config)
-            self.plan: MemoryPlan = plan_memory(
-                torch_holding(self.spec, self.device.element_bytes), config, usable_bytes=self.device.usable_bytes
-            )
+            least = "BF16" if "dtype" in model_config else _least_format
+            plan_memory(self._holding(least), config, usable_bytes=self.device.usable_bytes)
 
         # What cannot run is refused from its configuration, before its weights are downloaded.
         with closing(open_checkpoint(config.model, config.revision, accept)) as checkpoint:
-            check_inventory(checkpoint, family_for(checkpoint.config), self.spec)
+            names = check_inventory(checkpoint, family_for(checkpoint.config), self.spec)
+            self.holding = self._holding({weight: checkpoint.tensors[name].format for weight, name in names.items()})
+            self.plan: MemoryPlan = plan_memory(self.holding, config, usable_bytes=self.device.usable_bytes)
             on_plan(self.plan)
             self.tokenizer: Tokenizer = load_tokenizer(checkpoint, self.spec)
             template = _template_source(config, self.tokenizer)
@@ -85,6 +87,12 @@ class Engine:
     def close(self) -> None:
         self.client.close()
 
+    def _holding(self, stored: FormatOf) -> Holding:
+        """How the device holds the model, of whose weights files have these formats."""
+        if self.device.kind == "cpu":
+            return native_holding(self.spec, stored, self.device.quantization, self.device.threads)
+        return torch_holding(self.spec, self.device.element_bytes)
+
     def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> Runner:
         family, device = family_for(checkpoint.config), self.device
         if device.instruction_set is not None:
@@ -96,7 +104,7 @@ class Engine:
                 self.spec,
                 threads=device.threads,
                 instruction_set=device.instruction_set,
-                quantization=None if config.quantization == "none" else config.quantization,
+                quantization=device.quantization,
                 num_blocks=self.plan.num_blocks,
                 block_size=config.block_size,
                 max_num_seqs=config.max_num_seqs,
@@ -123,9 +131,14 @@ class Engine:
         scheduler = Scheduler(
             SchedulerConfig.of(config), KVCacheManager(self.plan.num_blocks, config.block_size), make_policy(config)
         )
-        costs = CostModel(self.spec, held_format(self.device.element_bytes), self.device.element_bytes)
+        costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_element_bytes)
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
+
+
+def _least_format(weight: WeightSpec) -> str:
+    """The smallest format that a weight may have in a file; what is in it is known once it is there."""
+    return "F16" if weight.shape[-1] % 32 else "Q4_0"
 
 
 def load_tokenizer(checkpoint: Checkpoint, spec: ModelSpec) -> Tokenizer:

@@ -28,10 +28,6 @@ def choose_device(config: EngineConfig, root: Path = ROOT) -> Device:
 
         if has_cuda():
             return choose_torch_device(config, "cuda")
-    if config.device == "auto":
-        from pagoda.runner.torch_device import choose_torch_device
-
-        return choose_torch_device(config, "reference")
     from pagoda.runner.native_device import choose_native_device
 
     return choose_native_device(config)

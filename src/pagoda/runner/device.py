@@ -23,8 +23,13 @@ class Device:
     instruction_set: str | None = None
 
     @property
+    def quantization(self) -> str | None:
+        """What dense weights become while they are loaded: None, "int8" or "int4"."""
+        return self.dtype if self.kind == "cpu" and self.dtype != "stored" else None
+
+    @property
     def element_bytes(self) -> int:
-        """Of the KV cache, and where torch executes of weights and activations too."""
+        """Of weights, activations and KV cache where torch executes; of the KV cache on cpu."""
         return ELEMENT_BYTES.get(self.dtype, 2)
 
     def __str__(self) -> str:
