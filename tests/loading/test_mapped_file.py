@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pagoda import LLM
 from pagoda.loading.mapped_file import MappedFile
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
@@ -75,3 +76,9 @@ def test_both_kinds_of_files_can_release(tiny_model: str) -> None:
     checkpoint.release(name)
     np.testing.assert_array_equal(checkpoint.read(name).data, before)
     checkpoint.close()
+
+
+@needs_smaps
+def test_nothing_of_the_file_stays_mapped_once_the_model_is_loaded(tiny_model: str) -> None:
+    with LLM(tiny_model, device="cpu", threads=1, num_kv_blocks=8):
+        assert resident(Path(tiny_model) / "model.safetensors") == 0
