@@ -117,12 +117,12 @@ def random_table(shape: Shape) -> Float32:
     return np.random.default_rng(3).standard_normal((STARTS[-1], shape.width), np.float32)
 
 
-def split(shape: Shape, table: Float32) -> tuple[Float32, Float32, Float32]:
-    """Rounded as the kernel does: q [tokens, heads, head_dim], k and v with a row for each query head."""
-    heads = bf16(table).reshape(len(table), -1, shape.head_dim)
-    k, v = heads[:, shape.heads : -shape.kv_heads], heads[:, -shape.kv_heads :]
+def split(shape: Shape, table: Float32) -> list[npt.NDArray[np.float64]]:
+    """q, k and v as the kernel rounds them, each [heads, tokens, head_dim] with a K and V for every query head."""
+    heads = bf16(table).astype(np.float64).reshape(len(table), -1, shape.head_dim).transpose(1, 0, 2)
+    k, v = heads[shape.heads : -shape.kv_heads], heads[-shape.kv_heads :]
     repeats = shape.heads // shape.kv_heads
-    return heads[:, : shape.heads], np.repeat(k, repeats, axis=1), np.repeat(v, repeats, axis=1)
+    return [heads[: shape.heads], np.repeat(k, repeats, axis=0), np.repeat(v, repeats, axis=0)]
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -130,17 +130,15 @@ def test_attention_equals_float64(threads: _native.Threads, shape: Shape) -> Non
     """Up to 2⁻⁸ of what the values' magnitudes give, because weights are rounded to bf16, and 10⁻⁴ for the rest."""
     table = random_table(shape)
     found = Attention(threads, shape, table).compute(WHOLE).reshape(len(table), shape.heads, shape.head_dim)
-    q, k, v = split(shape, table)
     for first, end in pairwise(STARTS):
-        own = slice(first, end)
-        scores = np.einsum("thd,nhd->htn", q[own], k[own], dtype=np.float64) * shape.head_dim**-0.5
+        q, k, v = split(shape, table[first:end])
+        scores = q @ k.transpose(0, 2, 1) * shape.head_dim**-0.5
         distance = np.subtract.outer(np.arange(end - first), np.arange(end - first))
         scores[:, (distance < 0) | (distance >= (shape.window or end))] = -np.inf
         weights = np.exp(scores - scores.max(axis=2, keepdims=True))
         weights /= weights.sum(axis=2, keepdims=True)
-        expected = np.einsum("htn,nhd->thd", weights, v[own], dtype=np.float64)
-        bound = np.einsum("htn,nhd->thd", weights, np.abs(v[own]), dtype=np.float64) * (2**-8 + 1e-4)
-        assert np.all(np.abs(found[own] - expected) <= bound)
+        error = np.abs(found[first:end].transpose(1, 0, 2) - weights @ v)
+        assert np.all(error <= weights @ np.abs(v) * (2**-8 + 1e-4))
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
