@@ -28,7 +28,7 @@ struct Scratch {
   uint16_t* weights;   // [kRows][kWeightStride]
   uint16_t* q;         // [kRows][q_stride]
   size_t q_stride;
-  uint16_t* group;     // [8 pairs of keys][head_dim][2]
+  uint16_t* group;     // [2 groups][8 pairs of keys][head_dim][2]
 };
 
 constexpr size_t kScoreBytes = kRows * kScoreStride * 4;
@@ -59,12 +59,13 @@ bool has_no_number(const uint16_t* values, size_t head_dim) {
 }
 
 // A group's values with 0 for the keys outside of the span.
-void copy_visible(const uint16_t* values, size_t group, Span span, size_t head_dim, uint16_t* out) {
+uint16_t* copy_visible(const uint16_t* values, size_t group, Span span, size_t head_dim, uint16_t* out) {
   for (size_t key = 16 * group; key < 16 * group + 16; ++key) {
     const bool seen = key >= span.begin && key < span.end;
     const size_t at = key % 16 / 2 * 2 * head_dim + key % 2;
     for (size_t d = 0; d < head_dim; ++d) out[at + 2 * d] = seen ? values[at + 2 * d] : 0;
   }
+  return out;
 }
 
 // Rows [first, first + R) of the task; row = token × heads + head.
@@ -88,7 +89,6 @@ void attend_rows(const AttentionTask& task, size_t split, const Groups& groups, 
     if (++head == task.heads) head = 0, ++token;
   }
   float* const values = out.values + first * head_dim;
-  __builtin_memset(values, 0, R * head_dim * sizeof(float));
   for (size_t r = 0; r < R; ++r) out.largest[first + r] = -__builtin_inff(), out.sum[first + r] = 0;
   if (any.empty()) return;
 
@@ -98,18 +98,19 @@ void attend_rows(const AttentionTask& task, size_t split, const Groups& groups, 
     softmax(scratch.scores + r * kScoreStride, spans[r], begin, end, scratch.weights + r * kWeightStride,
             out.largest + first + r, out.sum + first + r);
 
-  // Where some row does not see a whole group, its values must be numbers; otherwise each row gets its own copy.
+  // Where some row does not see a whole group, its values must be numbers; otherwise each row gets a copy of its own.
   bool numbers = true;
   for (size_t g = begin; g < end; ++g)
     if (16 * g < all.begin || 16 * g + 16 > all.end) numbers &= !has_no_number(groups.values[g], head_dim);
-  if (numbers) return add_values<R>(scratch.weights, groups, begin, end, head_dim, values);
-  Groups copy{};
-  for (size_t r = 0; r < R; ++r)
-    for (size_t g = spans[r].first_group(); g < spans[r].end_group(); ++g) {
-      copy_visible(groups.values[g], g, spans[r], head_dim, scratch.group);
-      copy.values[g] = copy.after_values[g] = scratch.group;
-      add_values<1>(scratch.weights + r * kWeightStride, copy, g, g + 1, head_dim, values + r * head_dim);
-    }
+  if (numbers) return value_rows<R>(scratch.weights, groups, begin, end, head_dim, values);
+  for (size_t r = 0; r < R; ++r) {
+    if (spans[r].empty()) continue;
+    const size_t from = spans[r].first_group(), to = spans[r].end_group();
+    Groups own = groups;
+    own.values[from] = copy_visible(groups.values[from], from, spans[r], head_dim, scratch.group);
+    own.values[to - 1] = copy_visible(groups.values[to - 1], to - 1, spans[r], head_dim, scratch.group + 16 * head_dim);
+    value_rows<1>(scratch.weights + r * kWeightStride, own, from, to, head_dim, values + r * head_dim);
+  }
 }
 
 // The last rows, fewer than kRows.
@@ -157,7 +158,7 @@ Groups find_groups(const AttentionTask& task, size_t split) {
 }  // namespace
 
 size_t attention_scratch(const AttentionTask& task) {
-  return kScoreBytes + kWeightBytes + kRows * row_bytes(task.head_dim * 2) + align64(task.head_dim * 32);
+  return kScoreBytes + kWeightBytes + kRows * row_bytes(task.head_dim * 2) + align64(task.head_dim * 64);
 }
 
 void attend(const AttentionTask& task, size_t split, const Partial& out, void* memory) {

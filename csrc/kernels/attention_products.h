@@ -88,7 +88,7 @@ inline bf16x32 load_first_pairs(const uint16_t* p, size_t n) {
   return load_pairs(lanes);
 }
 
-// values[r][d + 16 c + lane] += weights × V over the groups [begin, end), for C vectors; the last one may not be whole.
+// values[r][d + 16 c + lane] = weights × V over the groups [begin, end), for C vectors; the last one may not be whole.
 //
 // Tiny sums are flushed to a 0 of either sign where there is an instruction for the product. The 0 added last makes it
 // positive, so a weight of 0 changes nothing at all.
@@ -100,10 +100,7 @@ void value_tile(const uint16_t* weights, const Groups& groups, size_t begin, siz
 #pragma GCC unroll 8
   for (size_t r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (size_t c = 0; c < C; ++c) {
-      const float* from = values + r * head_dim + d + 16 * c;
-      acc[r][c] = kWhole ? load(from) : load_first(from, lanes);
-    }
+    for (size_t c = 0; c < C; ++c) acc[r][c] = zero();
   for (size_t g = begin; g < end; ++g) {
     const uint16_t* from = groups.values[g] + 2 * d;
     const uint16_t* after = groups.after_values[g] + 2 * d;
@@ -133,12 +130,12 @@ void value_tile(const uint16_t* weights, const Groups& groups, size_t begin, siz
     }
 }
 
-// values += weights × V for R rows over the groups [begin, end), from the number d of head_dim on.
+// values = weights × V for R rows over the groups [begin, end), from the number d of head_dim on.
 template <size_t R, size_t C = vectors(R)>
-void add_values(const uint16_t* weights, const Groups& groups, size_t begin, size_t end, size_t head_dim, float* values,
+void value_rows(const uint16_t* weights, const Groups& groups, size_t begin, size_t end, size_t head_dim, float* values,
                 size_t d = 0) {
   for (; d + 16 * C <= head_dim; d += 16 * C) value_tile<R, C, true>(weights, groups, begin, end, head_dim, d, values);
-  if constexpr (C > 1) add_values<R, C / 2>(weights, groups, begin, end, head_dim, values, d);
+  if constexpr (C > 1) value_rows<R, C / 2>(weights, groups, begin, end, head_dim, values, d);
   else if (d < head_dim) value_tile<R, 1, false>(weights, groups, begin, end, head_dim, d, values);
 }
 

@@ -66,7 +66,8 @@ struct AttentionTask {
 inline constexpr size_t kSplitKeys = 256;
 
 // What attention over one split gives for each (token, head): the largest score × log2 e, the sum of exp(score −
-// largest score), and the sum of those times V, which has head_dim numbers. Empty splits have largest −infinity and sum 0.
+// largest score), and the sum of those times V, which has head_dim numbers. Empty splits have largest −infinity, sum 0
+// and any values.
 struct Partial {
   float* largest;            // [num_tokens × heads]
   float* sum;                // [num_tokens × heads]
