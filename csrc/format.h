@@ -1,17 +1,19 @@
 // Number formats of weights: how files store them, and how they lie in memory once packed.
 //
-// Packed, a matrix [n, k] is cut into tiles of 16 outputs (the last one padded with zeros), each starting at a multiple of 64
-// bytes. A lane is one of the 16 outputs. A product reads a tile's bytes in their order, without a jump: that is what lets the
-// processor's prefetchers keep up with memory (planes of codes and scales apart gave 24 GB/s where this gives 32).
+// Packed, a matrix [n, k] is cut into tiles of 16 outputs (the last one padded with zeros), each starting at a multiple
+// of 64 bytes. A lane is one of the 16 outputs. A product reads a tile's bytes in their order, without a jump: that is
+// what lets the processor's prefetchers keep up with memory (planes of codes and scales apart gave 24 GB/s where this
+// gives 32).
 //
 //   f32          [k][16] float
 //   f16          [k][16] half
 //   bf16         [k / 2][16][2]: pairs of inputs side by side, as dot products of pairs want them; an odd k is padded
 //
-// The others are units of 16 outputs × 32 inputs, one after the other. A unit's parts, in this order, where a format has them:
+// The others are units of 16 outputs × 32 inputs, one after the other. A unit's parts, in this order, where a format
+// has them:
 //
-//   nibbles      4 × 64 bytes. Byte 4 × lane + t of vector j has input 4 j + t in its lower half and input 16 + 4 j + t in its
-//                upper half
+//   nibbles      4 × 64 bytes. Byte 4 × lane + t of vector j has input 4 j + t in its lower half and input 16 + 4 j + t
+//                in its upper half
 //   bytes        8 × 64 bytes. Byte 4 × lane + t of vector i is input 4 i + t
 //   fifth bits   64 bytes. Bit i of byte 4 × lane + t belongs to input 4 i + t
 //   upper pairs  2 × 64 bytes. Byte 4 × lane + t of vector j has in bits 2 p, 2 p + 1 the upper two bits of input
@@ -30,7 +32,8 @@
 //                                              value = (super × scale) × code − super-minimum × minimum, in float32
 //   q5_k    super-scales, super-minima; nibbles; fifth bits; scales u8; minima u8                           as q4_k
 //   q6_k    super-scales; nibbles; upper pairs; scales i8, two             value = (super × scale) × (code − 32)
-// Functions here are static: these headers are compiled for several instruction sets, and a shared copy could be any of theirs.
+// Functions here are static: these headers are compiled for several instruction sets, and a shared copy could be any of
+// theirs.
 #pragma once
 
 #include <cstddef>
@@ -60,8 +63,8 @@ static inline constexpr Form input_form(Format format) {
   }
 }
 
-// Where things are in a tile. Of formats without units only `bytes` is set. A part that a format lacks has the offset of the
-// next one.
+// Where things are in a tile. Of formats without units only `bytes` is set. A part that a format lacks has the offset
+// of the next one.
 struct TileLayout {
   size_t upper;         // fifth bits or upper pairs, scales and minima: byte offsets in a unit, which codes begin
   size_t scales;

@@ -1,23 +1,25 @@
 // Products of quantized rows with quantized matrices.
 //
-// y[r][lane] = bias, then for each group of 32 inputs in order: fma(float(integer dot) × weight scale, activation scale, y),
-// and with minima fma(minimum, scaled sum of the activations, y). Each output is one chain, whatever the block it is in.
+// y[r][lane] = bias, then for each group of 32 inputs in order: fma(float(integer dot) × weight scale, activation
+// scale, y), and with minima fma(minimum, scaled sum of the activations, y). With a scale for each half of a group, the
+// halves' dots times their scales are added first. Each output is one chain, whatever the block it is in.
 #include "linear_quantized.h"
 
 namespace pagoda::PAGODA_ISA {
 namespace {
 
-// Rows that share one unpacking of the weights: as many as leave most of the second cache to weights, within limits. Their
-// accumulators are in the nearest cache: loading and storing one is free beside the products, and rows in a loop leave all
-// registers to the unit.
+// Rows that share one unpacking of the weights: as many as leave most of the second cache to weights, within limits.
+// Their accumulators are in the nearest cache: loading and storing one is free beside the products, and rows in a loop
+// leave all registers to the unit.
 constexpr size_t kMinRows = 8, kMaxRows = 48, kBlockBytes = size_t{128} << 10;
 constexpr size_t block_rows(size_t k) {
   const size_t fit = kBlockBytes / k;
   return fit < kMinRows ? kMinRows : fit > kMaxRows ? kMaxRows : fit;
 }
 
-// Weights are asked for so many bytes ahead, into the second cache, from so many rows on; with fewer the processor's own guesses
-// are better. Measured: on Zen 4, 4 and 8 rows of Q4_0 and Q8_0 from memory run at 90 to 98% of what they do from cache.
+// Weights are asked for so many bytes ahead, into the second cache, from so many rows on; with fewer the processor's
+// own guesses are better. On Zen 4, 4 and 8 rows of Q4_0 and Q8_0 from memory then run at 90 to 98% of what they do
+// from cache.
 constexpr size_t kAhead = 7168;
 constexpr size_t ahead_from(Format format) { return format == Format::q8_0 ? 4 : 2; }
 
@@ -38,7 +40,9 @@ inline f32x16 multiply(const Unit& unit, const int8_t* x, const Group& group, f3
   return acc;
 }
 
-inline f32x16 first_of(const LinearTask& task, size_t tile) { return task.bias ? load(task.bias + tile * kLanes) : zero(); }
+inline f32x16 start_of(const LinearTask& task, size_t tile) {
+  return task.bias ? load(task.bias + tile * kLanes) : zero();
+}
 
 inline void store_row(const LinearTask& task, size_t row, size_t tile, f32x16 y) {
   store_first(task.y + row * task.y_stride + tile * kLanes, y, task.num_columns - tile * kLanes);
@@ -49,7 +53,7 @@ void multiply_row(const LinearTask& task, size_t row, size_t tile) {
   Units<format> units(task.tiles + tile * task.tile_bytes);
   const int8_t* x = task.x.codes + row * task.x.code_stride;
   const Group* groups = task.x.groups + row * task.x.group_stride;
-  f32x16 acc = first_of(task, tile);
+  f32x16 acc = start_of(task, tile);
   for (size_t group = 0; group < task.k / kGroup; ++group) {
     Unit unit;
     units.next(group, unit);
@@ -64,10 +68,11 @@ void multiply_rows(const LinearTask& task, size_t row, size_t rows, size_t tile)
   Units<format> units(task.tiles + tile * task.tile_bytes);
   const size_t code_stride = task.x.code_stride, group_stride = task.x.group_stride;
   f32x16 acc[kMaxRows];
-  for (size_t r = 0; r < rows; ++r) acc[r] = first_of(task, tile);
+  for (size_t r = 0; r < rows; ++r) acc[r] = start_of(task, tile);
   for (size_t group = 0; group < task.k / kGroup; ++group) {
     if (rows >= ahead_from(format)) {
-      for (size_t line = 0; line < Units<format>::kLayout.unit_bytes; line += 64) prefetch_far(units.position() + kAhead + line);
+      const uint8_t* ahead = units.position() + kAhead;
+      for (size_t line = 0; line < Units<format>::kLayout.unit_bytes; line += 64) prefetch_far(ahead + line);
     }
     Unit unit;
     units.next(group, unit);

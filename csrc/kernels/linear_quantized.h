@@ -1,7 +1,8 @@
 // The quantized formats as products want them: a unit's codes as bytes, and its numbers per lane.
 //
-// Group.offsets takes away what an offset of 128 adds. So formats with an offset get codes shifted up until it is 128, and a
-// scale that is smaller by that power of two, so no result changes; or, where narrow codes are cheaper, a part of Group.offsets.
+// Group.offsets takes away what an offset of 128 adds. So formats with an offset get codes shifted up until it is 128,
+// and a scale that is smaller by that power of two, so no result changes; or, where narrow codes are cheaper, a part of
+// Group.offsets.
 #pragma once
 
 #include "table.h"
@@ -28,8 +29,8 @@ constexpr int offset_shift(Format format) { return has_minima(format) ? 0 : 8 - 
 constexpr int code_shift(Format format) { return kWideCodesAreFree ? offset_shift(format) : 0; }
 constexpr int code_bits(Format format) { return stored_bits(format) + code_shift(format); }
 
-// What is read after this in the program is read after it by the compiled code, too. A product with one row runs at the speed
-// of memory only if the processor sees addresses that go up (with the scales first, Q8_0 lost 15%).
+// What is read after this in the program is read after it by the compiled code, too. A product with one row runs at the
+// speed of memory only if the processor sees addresses that go up (with the scales first, Q8_0 lost 15%).
 inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
 // A unit, unpacked.
@@ -78,7 +79,8 @@ inline void unpack_codes(const uint8_t* unit, u8x64 (&codes)[8]) {
   }
 }
 
-// Reads a tile's units in their order. Super-scales stay in registers: reading them again, behind the stream, disturbs it.
+// Reads a tile's units in their order. Super-scales stay in registers: reading them again, behind the stream, disturbs
+// it.
 template <Format format>
 class Units {
  public:

@@ -93,7 +93,8 @@ inline u8x64 bits(u8x64 x, uint8_t mask) {
 // a with those bits of x.
 template <int shift>
 inline u8x64 with_bits(u8x64 a, u8x64 x, uint8_t mask) {
-  return _mm512_ternarylogic_epi64(a, shifted<shift>(x), _mm512_set1_epi8(static_cast<char>(mask)), 0xF8);  // a | (x & mask)
+  const __m512i kept = _mm512_set1_epi8(static_cast<char>(mask));
+  return _mm512_ternarylogic_epi64(a, shifted<shift>(x), kept, 0xF8);   // a | (x & kept)
 }
 
 // Four bytes of activations, in every lane.
@@ -104,8 +105,8 @@ inline i32x16 spread4(const int8_t* p) {
 }
 // acc + the four products of each lane: unsigned weights (at most 255) times signed activations. No saturation.
 inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) { return _mm512_dpbusd_epi32(acc, weights, x); }
-// low + the products of inputs 0 … 15 and high + those of 16 … 31: eight vectors of codes below 2^num_bits with what `x` points
-// to.
+// low + the products of inputs 0 … 15 and high + those of 16 … 31: eight vectors of codes below 2^num_bits with what `x`
+// points to.
 template <int num_bits>
 inline void dot32(i32x16& low, i32x16& high, const u8x64 (&codes)[8], const int8_t* x) {
   for (int i = 0; i < 4; ++i) {
@@ -132,6 +133,7 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
 inline constexpr int kDenseRows = 8, kDenseTiles = 3;
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }  // to the second cache
+// Into the second cache.
+inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace pagoda::avx512
