@@ -124,7 +124,7 @@ class GatedLinear final : public Command {
   size_t num_items(const Step& step) const override {
     return step.rows(x_.rows_of) ? (gate().num_tiles + tiles_at_once_ - 1) / tiles_at_once_ : 0;
   }
-  size_t scratch_bytes() const override { return (2 * kPanelRows + 1) * row_bytes(columns_at_once() * sizeof(float)); }
+  size_t scratch_bytes() const override { return 2 * kPanelRows * row_bytes(columns_at_once() * sizeof(float)); }
   void run(const Step& step, size_t item, uint8_t* scratch) const override {
     const size_t first_tile = item * tiles_at_once_, column = first_tile * kLanes;
     const size_t num_tiles = std::min(tiles_at_once_, gate().num_tiles - first_tile);
@@ -132,7 +132,6 @@ class GatedLinear final : public Command {
     const size_t stride = row_bytes(columns_at_once() * sizeof(float)) / sizeof(float);
     float* const gates = reinterpret_cast<float*>(scratch);
     float* const ups = gates + kPanelRows * stride;
-    float* const rest = ups + kPanelRows * stride;
     const size_t rows = step.rows(x_.rows_of);
     for (size_t first = 0; first < rows; first += kPanelRows) {
       const size_t count = std::min(kPanelRows, rows - first);
@@ -140,7 +139,7 @@ class GatedLinear final : public Command {
       multiply(kernels_, gate(), first_tile, num_tiles, weight_.k(), x, count, gates, stride);
       multiply(kernels_, up(), first_tile, num_tiles, weight_.k(), x, count, ups, stride);
       for (size_t r = 0; r < count; ++r)
-        kernels_.gated_activation(gates + r * stride, ups + r * stride, columns, kind_, rest,
+        kernels_.gated_activation(gates + r * stride, ups + r * stride, columns, kind_,
                                   columns_from(out_.row(first + r), column));
     }
   }

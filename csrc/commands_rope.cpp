@@ -66,35 +66,34 @@ class RopeAndStoreKV final : public Command {
   }
 
   size_t num_items(const Step& step) const override { return (step.num_tokens + at_once_ - 1) / at_once_; }
-  size_t scratch_bytes() const override { return 2 * row_bytes(layer_.head_dim * sizeof(float)); }
+  size_t scratch_bytes() const override { return layer_.head_dim * sizeof(float); }
 
   void run(const Step& step, size_t item, uint8_t* scratch) const override {
     float* const key = reinterpret_cast<float*>(scratch);
-    float* const rest = reinterpret_cast<float*>(scratch + row_bytes(layer_.head_dim * sizeof(float)));
     const size_t head_dim = layer_.head_dim;
     for (size_t t = item * at_once_; t < std::min((item + 1) * at_once_, step.num_tokens); ++t) {
       const float* in = qkv_.row(t).f32;
       float* const q = q_.row(t).f32;
-      for (size_t h = 0; h < heads_.num_heads; ++h, in += head_dim) prepare(in, heads_.q_norm, t, q + h * head_dim, rest);
+      for (size_t h = 0; h < heads_.num_heads; ++h, in += head_dim) prepare(in, heads_.q_norm, t, q + h * head_dim);
       const size_t slot = static_cast<size_t>(step.slot_mapping[t]), offset = slot % block_size_;
       const float* value = in + layer_.kv_heads * head_dim;
       for (size_t h = 0; h < layer_.kv_heads; ++h, in += head_dim, value += head_dim) {
-        prepare(in, heads_.k_norm, t, key, rest);
+        prepare(in, heads_.k_norm, t, key);
         const size_t at = slot / block_size_ * layer_.block_elements + h * layer_.head_elements;
-        kernels_.store_kv(key, value, head_dim, block_size_, offset, layer_.k + at, layer_.v + at);
+        kernels_.store_kv(key, value, head_dim, offset, layer_.k + at, layer_.v + at);
       }
     }
   }
 
  private:
   // A head of q or k, normed and rotated.
-  void prepare(const float* head, const std::vector<float>& gain, size_t token, float* out, float* rest) const {
+  void prepare(const float* head, const std::vector<float>& gain, size_t token, float* out) const {
     if (gain.empty()) {
       std::memcpy(out, head, layer_.head_dim * sizeof(float));
     } else {
       RowOut row;
       row.f32 = out;
-      kernels_.rms_norm({head, nullptr, nullptr, gain.data(), nullptr, heads_.eps, layer_.head_dim, rest, row});
+      kernels_.rms_norm({head, nullptr, nullptr, gain.data(), nullptr, heads_.eps, layer_.head_dim, row});
     }
     if (!heads_.rope) return;
     const size_t half = heads_.rope->half();

@@ -95,20 +95,18 @@ CommandPtr convert(const Kernels& kernels, const StepTensor& out, const StepTens
 CommandPtr activation(const Kernels& kernels, const StepTensor& out, const StepTensor& x, Activation kind) {
   require(x.f32, "activation: x must have the form f32");
   require(x.width == out.width, "activation: widths differ");
-  return by_rows(x.rows_of, out.width, out.width * sizeof(float),
-                 [&kernels, out, x, kind](const Step&, size_t r, float* scratch) {
-                   kernels.activation(x.row(r).f32, out.width, kind, scratch, out.row(r));
-                 });
+  return by_rows(x.rows_of, out.width, 0, [&kernels, out, x, kind](const Step&, size_t r, float*) {
+    kernels.activation(x.row(r).f32, out.width, kind, out.row(r));
+  });
 }
 
 CommandPtr gated_activation(const Kernels& kernels, const StepTensor& out, const StepTensor& x, Activation kind) {
   require(x.f32, "gated_activation: x must have the form f32");
   require(x.width == 2 * out.width, "gated_activation: x must be twice as wide as out");
-  return by_rows(x.rows_of, out.width, out.width * sizeof(float),
-                 [&kernels, out, x, kind](const Step&, size_t r, float* scratch) {
-                   const float* const gate = x.row(r).f32;
-                   kernels.gated_activation(gate, gate + out.width, out.width, kind, scratch, out.row(r));
-                 });
+  return by_rows(x.rows_of, out.width, 0, [&kernels, out, x, kind](const Step&, size_t r, float*) {
+    const float* const gate = x.row(r).f32;
+    kernels.gated_activation(gate, gate + out.width, out.width, kind, out.row(r));
+  });
 }
 
 CommandPtr select_rows(const StepTensor& out, const StepTensor& x) {
@@ -140,12 +138,11 @@ CommandPtr norm(const Kernels& kernels, NormOperands operands) {
             "norm: total must have the form f32 and be as wide as x");
   }
   const StepTensor y = sums ? *operands.y : StepTensor{}, total = sums ? *operands.total : StepTensor{};
-  return by_rows(x.rows_of, x.width, x.width * sizeof(float),
+  return by_rows(x.rows_of, x.width, 0,
                  [&kernels, out, x, y, total, gain = std::move(operands.gain), bias = std::move(operands.bias),
-                  eps = operands.eps](const Step&, size_t r, float* scratch) {
-                   const NormTask task{x.row(r).f32, y.row(r).f32,  total.row(r).f32,
-                                       gain.data(),  bias.data(),   eps,
-                                       x.width,      scratch,       out.row(r)};
+                  eps = operands.eps](const Step&, size_t r, float*) {
+                   const NormTask task{x.row(r).f32, y.row(r).f32, total.row(r).f32, gain.data(),
+                                       bias.data(),  eps,          x.width,          out.row(r)};
                    if (bias.empty()) kernels.rms_norm(task);
                    else kernels.layer_norm(task);
                  });

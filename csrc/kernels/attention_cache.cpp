@@ -14,9 +14,7 @@ void rotate(float* head, const float* cosine, const float* sine, size_t half) {
   }
 }
 
-void store_kv(const float* key, const float* value, size_t head_dim, size_t block_size, size_t offset, uint16_t* k,
-              uint16_t* v) {
-  (void)block_size;
+void store_kv(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v) {
   uint16_t* keys = k + offset / 16 * 16 * head_dim + offset % 16 * 2;
   uint16_t* values = v + offset / 2 * 2 * head_dim + offset % 2;
   for (size_t d = 0; d < head_dim; d += 16) {

@@ -93,12 +93,12 @@ void write_row(const float* x, size_t n, const RowOut& out) {
   write_each(n, out, [=](size_t i, size_t valid) { return load_valid(x + i, valid); });
 }
 
-void gated_activation(const float* gate, const float* up, size_t n, Activation activation, float*, const RowOut& out) {
+void gated_activation(const float* gate, const float* up, size_t n, Activation activation, const RowOut& out) {
   if (activation == Activation::silu) write_gated<silu>(gate, up, n, out);
   else write_gated<gelu_tanh>(gate, up, n, out);
 }
 
-void activation(const float* x, size_t n, Activation activation, float*, const RowOut& out) {
+void activation(const float* x, size_t n, Activation activation, const RowOut& out) {
   if (activation == Activation::silu) write_activation<silu>(x, n, out);
   else write_activation<gelu_tanh>(x, n, out);
 }

@@ -1,7 +1,8 @@
 // The table of kernels that one instruction set provides. All of csrc/kernels/*.cpp is compiled once for each.
 //
 // A kernel's numbers depend on its arguments' values only: never on how many rows or tiles one call has, on where they lie
-// in memory, or on the thread. So each output element has one chain of additions, in the order of its inputs.
+// in memory, or on the thread. So each output of a product has one chain of additions, in the order of its inputs, and
+// sums over a row (norms, softmax, a group's codes) are cut in the same places and joined in the same order every time.
 #pragma once
 
 #include "../format.h"
@@ -35,7 +36,6 @@ struct NormTask {
   const float* bias;         // layer norm only
   float eps;
   size_t n;
-  float* scratch;            // n numbers
   RowOut out;
 };
 
@@ -101,15 +101,14 @@ struct Kernels {
   void (*add)(const float* x, const float* y, size_t n, float* out);
   // The row in every form that is wanted.
   void (*write_row)(const float* x, size_t n, const RowOut& out);
-  // activation(gate) × up; n is a multiple of 32 wherever quantized codes are wanted. scratch: n numbers.
-  void (*gated_activation)(const float* gate, const float* up, size_t n, Activation, float* scratch, const RowOut& out);
-  void (*activation)(const float* x, size_t n, Activation, float* scratch, const RowOut& out);
+  // activation(gate) × up; n is a multiple of 32 wherever quantized codes are wanted.
+  void (*gated_activation)(const float* gate, const float* up, size_t n, Activation, const RowOut& out);
+  void (*activation)(const float* x, size_t n, Activation, const RowOut& out);
 
   // Rotates the first 2 × half numbers of a head in place: element i with i + half.
   void (*rotate)(float* head, const float* cosine, const float* sine, size_t half);
   // K and V of one token and K/V head into the cache; k and v point to the block and K/V head, offset is inside the block.
-  void (*store_kv)(const float* key, const float* value, size_t head_dim, size_t block_size, size_t offset, uint16_t* k,
-                   uint16_t* v);
+  void (*store_kv)(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
 
   // Scores, softmax and values over one split. scratch: attention_scratch(task) bytes, 64-aligned.
   void (*attend)(const AttentionTask&, size_t split, const Partial& out, void* scratch);

@@ -18,13 +18,12 @@ void rms_norm(const NormTask&);
 void layer_norm(const NormTask&);
 void add(const float* x, const float* y, size_t n, float* out);
 void write_row(const float* x, size_t n, const RowOut& out);
-void gated_activation(const float* gate, const float* up, size_t n, Activation, float* scratch, const RowOut& out);
-void activation(const float* x, size_t n, Activation, float* scratch, const RowOut& out);
+void gated_activation(const float* gate, const float* up, size_t n, Activation, const RowOut& out);
+void activation(const float* x, size_t n, Activation, const RowOut& out);
 
 // attention.cpp
 void rotate(float* head, const float* cosine, const float* sine, size_t half);
-void store_kv(const float* key, const float* value, size_t head_dim, size_t block_size, size_t offset, uint16_t* k,
-              uint16_t* v);
+void store_kv(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
 void attend(const AttentionTask&, size_t split, const Partial& out, void* scratch);
 size_t attention_scratch(const AttentionTask&);
 void merge(const Partial& running, const Partial& next, size_t rows, size_t head_dim);

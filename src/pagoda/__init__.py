@@ -1,4 +1,4 @@
-"""Pagoda, an LLM inference engine. The public names below are imported when first used."""
+"""Pagoda, an LLM inference engine. The public names below are imported when first used; none of them needs torch on the CPU."""
 
 from __future__ import annotations
 

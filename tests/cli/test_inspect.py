@@ -38,6 +38,15 @@ def test_json_describes_the_model(tiny_model: Path, capsys: pytest.CaptureFixtur
     assert report["files"]["tensor_bytes"] == memory["weight_bytes_as_stored"] == 4 * PARAMETERS
 
 
+def test_by_default_the_model_is_as_the_cpu_holds_it(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, int8 = (inspected(capsys, tiny_model, quantization=name)["memory"] for name in ("none", "int8"))
+    assert (stored["dtype"], int8["dtype"]) == ("stored", "int8")
+    assert stored["weight_bytes_as_stored"] <= stored["weight_bytes"] < 1.1 * stored["weight_bytes_as_stored"]
+    assert int8["weight_bytes"] < 0.5 * stored["weight_bytes"]
+    # K and V are bfloat16.
+    assert stored["kv_bytes_per_token"] == int8["kv_bytes_per_token"] == LAYERS * 2 * KV_HEADS * HEAD_DIM * 2
+
+
 @pytest.mark.parametrize("step", ["decode_step", "prefill"])
 def test_the_parts_sum_to_the_step(tiny_model: Path, capsys: pytest.CaptureFixture[str], step: str) -> None:
     report = inspected(capsys, tiny_model, context=100, batch=3)[step]
@@ -73,6 +82,11 @@ def test_no_torch_and_no_weight_is_read(tiny_model: Path) -> None:
         ({"context": 0}, "--context: got 0, must be an integer from 1 to 256"),
         ({"batch": 0}, "--batch: got 0, must be an integer from 1 to 4,096"),
         ({"dtype": "int3"}, "--dtype: got 'int3', must be one of auto, float32, bfloat16, float16"),
+        ({"quantization": "int3"}, "--quantization: got 'int3', must be one of none, int8, int4"),
+        (
+            {"quantization": "int8", "dtype": "float32"},
+            "--quantization: got 'int8', must be none with --dtype float32, which is torch's",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(tiny_model: Path, options: dict[str, Any], sentence: str) -> None:
@@ -104,7 +118,7 @@ def test_the_embedded_default_is_inspected(capsys: pytest.CaptureFixture[str]) -
         "F32": 61,
     }
     assert report["parameters"]["total"] == 134_515_008
-    assert report["memory"]["kv_bytes_per_token"] == 46_080
+    assert report["memory"]["kv_bytes_per_token"] == 23_040
     inspect("smollm2")
     assert "Q4_1 ×210" in capsys.readouterr().out
 

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from pagoda import checks
-from pagoda.planning.formats import DENSE_FORMATS
+from pagoda.errors import InvalidValueError
+from pagoda.planning.formats import DENSE_FORMATS, QUANTIZED
 
 DEFAULT_CONTEXT = 2048
 DTYPES = ("auto", *DENSE_FORMATS)
+QUANTIZATIONS = ("none", *QUANTIZED)
 
 
 def inspect(
@@ -29,17 +31,26 @@ def inspect(
         str,
         typer.Option(
             metavar="|".join(DTYPES),
-            help="Number format of weights in memory, activations and KV cache; auto is float32, as on CPU.",
+            help="Number format that torch computes in (devices cuda and reference); auto: as on the CPU, where weights "
+            "stay as they are stored and K and V are bfloat16.",
         ),
     ] = "auto",
+    quantization: Annotated[
+        str,
+        typer.Option(metavar="|".join(QUANTIZATIONS), help="What the CPU makes of weights that are stored dense."),
+    ] = "none",
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Show a model's architecture, parameters, formats and memory, and the decoder's data flow with its bytes and FLOPs."""
     from pagoda.cli.inspection import inspect_checkpoint
     from pagoda.loading.resolve import open_checkpoint
     from pagoda.models.registry import family_for
+    from pagoda.runner.host_cores import usable_cores
 
-    computed = "float32" if checks.choice("--dtype", dtype, DTYPES) == "auto" else dtype
+    computed = None if checks.choice("--dtype", dtype, DTYPES) == "auto" else dtype
+    wanted = None if checks.choice("--quantization", quantization, QUANTIZATIONS) == "none" else quantization
+    if computed and wanted:
+        raise InvalidValueError("--quantization", quantization, f"none with --dtype {dtype}, which is torch's")
     checks.integer("--batch", batch, 1, 4096)
 
     def accept(config: Mapping[str, Any]) -> None:
@@ -52,7 +63,16 @@ def inspect(
         spec = family.spec(checkpoint.config)
         length = min(DEFAULT_CONTEXT, spec.context_length) if context is None else context
         checks.integer("--context", length, 1, spec.context_length)
-        report = inspect_checkpoint(checkpoint, family, spec, context=length, batch=batch, dtype=computed)
+        report = inspect_checkpoint(
+            checkpoint,
+            family,
+            spec,
+            context=length,
+            batch=batch,
+            dtype=computed,
+            quantization=wanted,
+            threads=usable_cores(),
+        )
     finally:
         checkpoint.close()
     if json:

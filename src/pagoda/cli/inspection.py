@@ -13,23 +13,40 @@ from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
 from pagoda.planning.data_flow import data_flow, summed_over_layers
 from pagoda.planning.formats import element_bytes
-from pagoda.planning.holding import held_format, weight_bytes
+from pagoda.planning.holding import Holding, torch_holding, weight_bytes
 from pagoda.planning.memory import kv_bytes_per_token
 from pagoda.planning.model_spec import LayerSpec, ModelSpec
-from pagoda.planning.workspace import activation_bytes
+from pagoda.planning.native_holding import native_holding
+
+FLOAT32 = 4
 
 
 def inspect_checkpoint(
-    checkpoint: Checkpoint, family: Family, spec: ModelSpec, *, context: int, batch: int, dtype: str
+    checkpoint: Checkpoint,
+    family: Family,
+    spec: ModelSpec,
+    *,
+    context: int,
+    batch: int,
+    dtype: str | None,
+    quantization: str | None,
+    threads: int,
 ) -> dict[str, Any]:
-    """Everything about one model, for `batch` sequences of `context` tokens computed in `dtype`. Sizes are bytes.
+    """Everything about one model, for `batch` sequences of `context` tokens. Sizes are bytes.
 
+    dtype: that torch computes in ("bfloat16", …), or None: as the CPU's native kernels hold the model, with so many
+    threads, and with what is stored dense quantized ("int8", "int4") or not (None).
     Raises what `check_inventory` raises: a model that could not be loaded is not described as if it could.
     """
     stored = check_inventory(checkpoint, family, spec)
     formats = {weight: checkpoint.tensors[tensor].format for weight, tensor in stored.items()}
-    size = element_bytes(dtype)
-    kv_bytes = kv_bytes_per_token(spec, size)
+    if dtype is None:
+        holding = native_holding(spec, formats, quantization, threads)
+    else:
+        holding = torch_holding(spec, element_bytes(dtype))
+    # Between the native commands most is float32.
+    activations = FLOAT32 if dtype is None else element_bytes(dtype)
+    kv_bytes = kv_bytes_per_token(spec, holding.kv_element_bytes)
     return {
         "model": checkpoint.name,
         "kind": checkpoint.kind,
@@ -37,23 +54,19 @@ def inspect_checkpoint(
         "parameters": _parameters(spec),
         "files": _files(checkpoint),
         "memory": {
-            "dtype": dtype,
+            "dtype": dtype or quantization or "stored",
             "context": context,
             "batch": batch,
-            "weight_bytes": weight_bytes(spec, held_format(size)),
+            "weight_bytes": holding.weight_bytes,
             "weight_bytes_as_stored": weight_bytes(spec, formats),
             "kv_bytes_per_token": kv_bytes,
             "kv_bytes_total": kv_bytes * context * batch,
-            "workspace_bytes": activation_bytes(
-                spec,
-                max_batched_tokens=max(batch, min(512, context)),
-                max_num_seqs=batch,
-                max_model_len=context,
-                element_bytes=size,
+            "workspace_bytes": holding.workspace(
+                max_batched_tokens=max(batch, min(512, context)), max_num_seqs=batch, max_model_len=context
             ),
         },
-        "decode_step": _step(spec, [(context - 1, 1)] * batch, size),
-        "prefill": _step(spec, [(0, context)] * batch, size),
+        "decode_step": _step(holding, [(context - 1, 1)] * batch, activations),
+        "prefill": _step(holding, [(0, context)] * batch, activations),
     }
 
 
@@ -98,11 +111,11 @@ def _files(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"tensor_bytes": sum(entry["bytes"] for entry in formats.values()), "formats": dict(ordered)}
 
 
-def _step(spec: ModelSpec, rows: Sequence[tuple[int, int]], size: int) -> dict[str, Any]:
-    """One step: its cost, and the same by part."""
-    held = held_format(size)
-    cost = CostModel(spec, held, size).step_cost(rows)
-    parts = data_flow(spec, rows, format_of=held, element_bytes=size)
+def _step(holding: Holding, rows: Sequence[tuple[int, int]], activations: int) -> dict[str, Any]:
+    """One step: its cost, and the same by part. activations: bytes of one of their numbers."""
+    spec, held, kv = holding.spec, holding.format_of, holding.kv_element_bytes
+    cost = CostModel(spec, held, kv).step_cost(rows)
+    parts = data_flow(spec, rows, format_of=held, element_bytes=activations, kv_element_bytes=kv)
     layers = Counter(part.name for part in parts)
     return {
         "num_tokens": cost.num_tokens,

@@ -12,6 +12,8 @@ from pagoda.planning.ledger import binary_size, decimal_size
 
 # What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
 LEAST_WIDTH = 100
+# How the CPU holds weights; a number format speaks for itself.
+HELD = {"stored": "as stored", "int8": "dense ones as int8", "int4": "dense ones as int4"}
 
 
 def show(report: dict[str, Any]) -> None:
@@ -21,7 +23,8 @@ def show(report: dict[str, Any]) -> None:
         console = Console(highlight=False, width=LEAST_WIDTH)
     memory = report["memory"]
     sequences = "1 sequence" if memory["batch"] == 1 else f"{memory['batch']:,} sequences"
-    computed = f"{sequences} of {memory['context']:,} tokens, {memory['dtype']}"
+    held = HELD.get(memory["dtype"], memory["dtype"])
+    computed = f"{sequences} of {memory['context']:,} tokens, {held}"
     # Printed by this process itself, since rich ends a process whose output nobody reads.
     with console.capture() as shown:
         console.print(_facts(report))
@@ -55,7 +58,7 @@ def _facts(report: dict[str, Any]) -> Table:
     formats = ", ".join(f"{name} ×{entry['tensors']:,}" for name, entry in report["files"]["formats"].items())
     row("formats", formats)
     row("tensors in files", _size(report["files"]["tensor_bytes"]))
-    row("weights in memory", f"{_size(memory['weight_bytes'])} as {memory['dtype']}")
+    row("weights in memory", f"{_size(memory['weight_bytes'])}, {HELD.get(memory['dtype'], memory['dtype'])}")
     row("KV cache", f"{memory['kv_bytes_per_token']:,} B a token, {_size(memory['kv_bytes_total'])} for all")
     row("workspace", f"at most {_size(memory['workspace_bytes'])}")
     return table

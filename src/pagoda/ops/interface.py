@@ -1,7 +1,7 @@
 """The vocabulary in which every model is written. A backend gives each word its execution; `ops/reference.py` its meaning.
 
-A model file calls these and nothing else, so the same file runs eagerly in torch, is recorded into a native program, or
-is captured into a CUDA graph. `T` is a backend's tensor (or the symbol for one), `W` its form of a weight.
+A model file calls these and nothing else, so the same file runs eagerly in torch or is recorded into a native
+program. `T` is a backend's tensor (or the symbol for one), `W` its form of a weight.
 
 Shapes: T tokens of all requests of the step, flattened and concatenated; H hidden size.
 """

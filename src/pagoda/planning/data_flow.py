@@ -42,13 +42,16 @@ def data_flow(
     *,
     format_of: FormatOf,
     element_bytes: int,
+    kv_element_bytes: int | None = None,
     num_logit_rows: int | None = None,
 ) -> tuple[PartCost, ...]:
     """The parts of a step in the order they run; FLOPs, weights and KV sum to what `CostModel.step_cost` says.
 
-    rows: (start, num_tokens) of each request. element_bytes: of activations and KV cache. format_of: how weights are held.
+    rows: (start, num_tokens) of each request. format_of: how weights are held. element_bytes: of activations.
+    kv_element_bytes: of the KV cache; by default the same.
     num_logit_rows: how many positions get logits and are sampled from; by default one a row.
     """
+    kv_bytes = element_bytes if kv_element_bytes is None else kv_element_bytes
     num_tokens = sum(count for _, count in rows)
     logit_rows = len(rows) if num_logit_rows is None else num_logit_rows
     hidden = num_tokens * spec.hidden_size * element_bytes
@@ -64,7 +67,7 @@ def data_flow(
         if weight.layer is not None:
             by_layer[weight.layer].append(weight)
     for index, weights in by_layer.items():
-        parts += _layer(spec, index, weights, rows, format_of=format_of, element_bytes=element_bytes)
+        parts += _layer(spec, index, weights, rows, format_of, element_bytes=element_bytes, kv_element_bytes=kv_bytes)
     parts.append(PartCost("final norm", weight_bytes=_size(norms, format_of), activation_bytes=4 * hidden))
     parts.append(
         PartCost(
@@ -99,9 +102,10 @@ def _layer(
     index: int,
     weights: Sequence[WeightSpec],
     rows: Sequence[tuple[int, int]],
-    *,
     format_of: FormatOf,
+    *,
     element_bytes: int,
+    kv_element_bytes: int,
 ) -> list[PartCost]:
     attention, ffn = spec.layers[index].attention, spec.layers[index].feed_forward
     num_tokens = sum(count for _, count in rows)
@@ -111,7 +115,7 @@ def _layer(
     widened = 2 * inner if ffn.gated else inner
     pairs = sum(attended_pairs(start, count, attention.window) for start, count in rows)
     keys = sum(visible_keys(start, count, attention.window) for start, count in rows)
-    kv = kv_size(attention, element_bytes)
+    kv = kv_size(attention, kv_element_bytes)
 
     def part(name: str, elements: int, held: Sequence[WeightSpec] = (), **others: int) -> PartCost:
         """elements: of activations, read and written, per token."""

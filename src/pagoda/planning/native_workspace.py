@@ -21,10 +21,10 @@ FLOAT32 = 4
 LOGIT_COPIES = 3
 # Of a worker that orders candidates, for each: key and place.
 CANDIDATE_BYTES = 8
-# Of one worker: scores of a few queries and the like; rows of gate and of up, and one more, of so many columns at least
-# and of more where the matrix has few inputs.
+# Of one worker: scores of a few queries and the like; rows of gate and of up, of so many columns at least and of more
+# where the matrix has few inputs.
 WORKER_BYTES = 64 << 10
-PANEL_ROWS = 2 * 64 + 1
+PANEL_ROWS = 2 * 64
 PANEL_COLUMNS = 96
 PANEL_WEIGHTS = 44_000
 # Attention over long contexts leaves what each part of the keys gave in memory, of at most so much for a kind of layer.
