@@ -10,7 +10,8 @@ On the CPU: equal fingerprint and equal request, equal tokens (and equal log-pro
 - with torch also its version and the settings that decide how it groups its sums: threads and the limits of a step.
 
 It does not cover how many requests run, how memory is divided, or (on the CPU) threads and the limits of a step, which
-change nothing. The longest sequence allowed is not in it either: where it is shorter, a text may end earlier.
+change nothing. Nor does it cover the compiler and the C library of a build, which may change last bits, or the longest
+sequence allowed: where it is shorter, a text may end earlier.
 """
 
 from __future__ import annotations
