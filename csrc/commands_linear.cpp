@@ -6,7 +6,7 @@
 namespace pagoda {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{48} << 10;   // of weights in an item: little beside a core's cache, long to stream
+constexpr size_t kBlockBytes = size_t{256} << 10;   // of weights in an item: fits a core's second cache, long to stream
 constexpr size_t kItemsPerWorker = 4;              // at least, so that none waits long for another
 constexpr size_t kTogether = 6;                    // twice the tiles that dense kernels take at a time; even
 constexpr size_t kPanelRows = 64;                  // of gate and up at a time
@@ -49,7 +49,7 @@ void multiply(const Kernels& kernels, const Segment& segment, size_t first_tile,
               size_t num_rows, float* y, size_t y_stride) {
   const size_t columns = std::min(num_tiles * kLanes, segment.num_columns - first_tile * kLanes);
   kernels.linear[static_cast<int>(segment.format)](
-      {segment.tiles + first_tile * segment.tile_bytes, segment.tile_bytes, num_tiles, columns, k, x, num_rows, y, y_stride,
+      {segment.tiles + first_tile * segment.tile_stride, segment.tile_stride, num_tiles, columns, k, x, num_rows, y, y_stride,
        segment.bias ? segment.bias + first_tile * kLanes : nullptr});
 }
 
@@ -124,22 +124,31 @@ class GatedLinear final : public Command {
   size_t num_items(const Step& step) const override {
     return step.rows(x_.rows_of) ? (gate().num_tiles + tiles_at_once_ - 1) / tiles_at_once_ : 0;
   }
-  size_t scratch_bytes() const override { return 2 * kPanelRows * row_bytes(columns_at_once() * sizeof(float)); }
+  size_t scratch_bytes() const override { return kPanelRows * row_bytes(2 * columns_at_once() * sizeof(float)); }
   void run(const Step& step, size_t item, uint8_t* scratch) const override {
     const size_t first_tile = item * tiles_at_once_, column = first_tile * kLanes;
     const size_t num_tiles = std::min(tiles_at_once_, gate().num_tiles - first_tile);
     const size_t columns = std::min(columns_at_once(), out_.width - column);
-    const size_t stride = row_bytes(columns_at_once() * sizeof(float)) / sizeof(float);
+    const size_t stride = row_bytes(2 * columns_at_once() * sizeof(float)) / sizeof(float);
     float* const gates = reinterpret_cast<float*>(scratch);
-    float* const ups = gates + kPanelRows * stride;
+    // Turn by turn, 16 of each, or first one half and then the other.
+    const bool interleaved = weight_.is_interleaved();
+    float* const ups = gates + (interleaved ? kLanes : columns_at_once());
+    const size_t step_16 = interleaved ? 2 * kLanes : kLanes;
     const size_t rows = step.rows(x_.rows_of);
     for (size_t first = 0; first < rows; first += kPanelRows) {
       const size_t count = std::min(kPanelRows, rows - first);
       const Rows x = rows_from(x_.rows(), first);
-      multiply(kernels_, gate(), first_tile, num_tiles, weight_.k(), x, count, gates, stride);
-      multiply(kernels_, up(), first_tile, num_tiles, weight_.k(), x, count, ups, stride);
+      if (interleaved) {
+        kernels_.linear[static_cast<int>(gate().format)](
+            {gate().tiles + first_tile * gate().tile_stride, gate().tile_stride / 2, 2 * num_tiles, 2 * num_tiles * kLanes,
+             weight_.k(), x, count, gates, stride, nullptr});
+      } else {
+        multiply(kernels_, gate(), first_tile, num_tiles, weight_.k(), x, count, gates, stride);
+        multiply(kernels_, up(), first_tile, num_tiles, weight_.k(), x, count, ups, stride);
+      }
       for (size_t r = 0; r < count; ++r)
-        kernels_.gated_activation(gates + r * stride, ups + r * stride, columns, kind_,
+        kernels_.gated_activation(gates + r * stride, ups + r * stride, step_16, columns, kind_,
                                   columns_from(out_.row(first + r), column));
     }
   }

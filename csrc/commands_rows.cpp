@@ -105,7 +105,7 @@ CommandPtr gated_activation(const Kernels& kernels, const StepTensor& out, const
   require(x.width == 2 * out.width, "gated_activation: x must be twice as wide as out");
   return by_rows(x.rows_of, out.width, 0, [&kernels, out, x, kind](const Step&, size_t r, float*) {
     const float* const gate = x.row(r).f32;
-    kernels.gated_activation(gate, gate + out.width, out.width, kind, out.row(r));
+    kernels.gated_activation(gate, gate + out.width, kLanes, out.width, kind, out.row(r));
   });
 }
 

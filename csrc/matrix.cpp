@@ -10,6 +10,10 @@ namespace {
 
 constexpr size_t kPackBytes = size_t{256} << 10;   // about so much is packed at a time
 
+bool are_halves(const std::vector<StoredSegment>& stored) {
+  return stored.size() == 2 && stored[0].format == stored[1].format && stored[0].num_rows == stored[1].num_rows;
+}
+
 }  // namespace
 
 Format format_named(const std::string& name) {
@@ -34,12 +38,13 @@ size_t packed_bytes(Format format, size_t num_rows, size_t k) {
 }
 
 Matrix::Matrix(Threads& threads, size_t k, const std::vector<StoredSegment>& stored, const float* bias)
-    : kernels_(threads.kernels()), k_(k) {
+    : kernels_(threads.kernels()), k_(k), interleaved_(are_halves(stored) && !bias) {
   size_t bytes = 0, num_tiles = 0;
   for (const StoredSegment& segment : stored) {
     const size_t tiles = (segment.num_rows + kLanes - 1) / kLanes;
-    segments_.push_back({segment.format, num_columns_, segment.num_rows, tiles, tile_layout(segment.format, k).bytes,
-                         nullptr, nullptr});
+    const size_t tile_bytes = tile_layout(segment.format, k).bytes;
+    segments_.push_back({segment.format, num_columns_, segment.num_rows, tiles,
+                         interleaved_ ? 2 * tile_bytes : tile_bytes, nullptr, nullptr});
     bytes += packed_bytes(segment.format, segment.num_rows, k);
     num_tiles += tiles;
     num_columns_ += segment.num_rows;
@@ -53,12 +58,12 @@ Matrix::Matrix(Threads& threads, size_t k, const std::vector<StoredSegment>& sto
     Segment& segment = segments_[i];
     uint8_t* tiles = next;
     segment.tiles = tiles;
-    next += segment.num_tiles * segment.tile_bytes;
-    const size_t at_once = std::max<size_t>(1, kPackBytes / segment.tile_bytes);
+    next += interleaved_ ? segment.tile_stride / 2 : segment.num_tiles * segment.tile_stride;
+    const size_t at_once = std::max<size_t>(1, kPackBytes / segment.tile_stride);
     threads.each((segment.num_tiles + at_once - 1) / at_once, [&](size_t item, size_t) {
       const size_t first = item * at_once;
       pack_tiles(segment.format, stored[i].rows, stored_row_bytes(segment.format, k), stored[i].num_rows, k, first,
-                 std::min(at_once, segment.num_tiles - first), tiles + first * segment.tile_bytes);
+                 std::min(at_once, segment.num_tiles - first), tiles + first * segment.tile_stride, segment.tile_stride);
     });
     if (!bias) continue;
     std::copy_n(bias + segment.first_column, segment.num_columns, next_bias);
@@ -77,7 +82,7 @@ void Matrix::unpack(size_t column, float scale, float* out) const {
   const Segment* segment = segments_.data();
   while (column >= segment->first_column + segment->num_columns) ++segment;
   const size_t row = column - segment->first_column;
-  kernels_.unpack_row[static_cast<int>(segment->format)](segment->tiles + row / kLanes * segment->tile_bytes,
+  kernels_.unpack_row[static_cast<int>(segment->format)](segment->tiles + row / kLanes * segment->tile_stride,
                                                          row % kLanes, k_, scale, out);
 }
 

@@ -32,7 +32,7 @@ struct Segment {
   size_t first_column;
   size_t num_columns;
   size_t num_tiles;
-  size_t tile_bytes;
+  size_t tile_stride;  // bytes from one tile to the next
   const uint8_t* tiles;
   const float* bias;   // padded to whole tiles; or null
 };
@@ -47,6 +47,8 @@ class Matrix {
   size_t num_bytes() const { return memory_.bytes(); }
   const std::vector<Segment>& segments() const { return segments_; }
   bool has_input_form(Form form) const;
+  // Whether the tiles of its two segments, such as gate and up, take turns in memory: one stream to read.
+  bool is_interleaved() const { return interleaved_; }
 
   // Weights of one output times `scale`, [k]. No bias.
   void unpack(size_t column, float scale, float* out) const;
@@ -55,6 +57,7 @@ class Matrix {
   const Kernels& kernels_;
   size_t k_;
   size_t num_columns_ = 0;
+  bool interleaved_;
   Memory memory_;
   std::vector<Segment> segments_;
 };

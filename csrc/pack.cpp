@@ -194,12 +194,12 @@ void pack_tile(Format format, const TileRows& rows) {
 }  // namespace
 
 void pack_tiles(Format format, const uint8_t* stored, size_t row_bytes, size_t num_rows, size_t k, size_t first_tile,
-                size_t num_tiles, uint8_t* tiles) {
+                size_t num_tiles, uint8_t* tiles, size_t tile_stride) {
   const TileLayout layout = tile_layout(format, k);
   for (size_t t = 0; t < num_tiles; ++t) {
     const size_t first_row = (first_tile + t) * kLanes;
     const size_t lanes = num_rows - first_row < kLanes ? num_rows - first_row : kLanes;
-    uint8_t* tile = tiles + t * layout.bytes;
+    uint8_t* tile = tiles + t * tile_stride;
     if (lanes < kLanes) std::memset(tile, 0, layout.bytes);
     pack_tile(format, {stored + first_row * row_bytes, row_bytes, lanes, k, tile, layout});
   }

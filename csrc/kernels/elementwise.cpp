@@ -42,9 +42,10 @@ void write_activation(const float* x, size_t n, const RowOut& out) {
 }
 
 template <f32x16 (*kActivation)(f32x16)>
-void write_gated(const float* gate, const float* up, size_t n, const RowOut& out) {
+void write_gated(const float* gate, const float* up, size_t step_16, size_t n, const RowOut& out) {
   write_each(n, out, [=](size_t i, size_t valid) {
-    return mul(kActivation(load_valid(gate + i, valid)), load_valid(up + i, valid));
+    const size_t at = i / 16 * step_16;
+    return mul(kActivation(load_valid(gate + at, valid)), load_valid(up + at, valid));
   });
 }
 
@@ -93,9 +94,10 @@ void write_row(const float* x, size_t n, const RowOut& out) {
   write_each(n, out, [=](size_t i, size_t valid) { return load_valid(x + i, valid); });
 }
 
-void gated_activation(const float* gate, const float* up, size_t n, Activation activation, const RowOut& out) {
-  if (activation == Activation::silu) write_gated<silu>(gate, up, n, out);
-  else write_gated<gelu_tanh>(gate, up, n, out);
+void gated_activation(const float* gate, const float* up, size_t step_16, size_t n, Activation activation,
+                      const RowOut& out) {
+  if (activation == Activation::silu) write_gated<silu>(gate, up, step_16, n, out);
+  else write_gated<gelu_tanh>(gate, up, step_16, n, out);
 }
 
 void activation(const float* x, size_t n, Activation activation, const RowOut& out) {

@@ -101,8 +101,8 @@ struct Kernels {
   void (*add)(const float* x, const float* y, size_t n, float* out);
   // The row in every form that is wanted.
   void (*write_row)(const float* x, size_t n, const RowOut& out);
-  // activation(gate) × up; n is a multiple of 32 wherever quantized codes are wanted.
-  void (*gated_activation)(const float* gate, const float* up, size_t n, Activation, const RowOut& out);
+  // activation(gate) × up; after 16 numbers of each the next 16 are step_16 further. n is a multiple of 32 wherever quantized codes are wanted.
+  void (*gated_activation)(const float* gate, const float* up, size_t step_16, size_t n, Activation, const RowOut& out);
   void (*activation)(const float* x, size_t n, Activation, const RowOut& out);
 
   // Rotates the first 2 × half numbers of a head in place: element i with i + half.

@@ -18,7 +18,7 @@ void rms_norm(const NormTask&);
 void layer_norm(const NormTask&);
 void add(const float* x, const float* y, size_t n, float* out);
 void write_row(const float* x, size_t n, const RowOut& out);
-void gated_activation(const float* gate, const float* up, size_t n, Activation, const RowOut& out);
+void gated_activation(const float* gate, const float* up, size_t step_16, size_t n, Activation, const RowOut& out);
 void activation(const float* x, size_t n, Activation, const RowOut& out);
 
 // attention.cpp
