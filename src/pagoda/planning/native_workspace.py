@@ -27,7 +27,7 @@ CANDIDATE_BYTES = 38
 WORKER_BYTES = 64 << 10
 PANEL_ROWS = 2 * 64
 PANEL_COLUMNS = 96
-PANEL_WEIGHTS = 44_000
+PANEL_WEIGHTS = 234_000
 # Attention over long contexts leaves what each part of the keys gave in memory, of at most so much for a kind of layer.
 PARTIAL_BYTES = 16 << 20
 KEYS_OF_A_PART = 256
