@@ -14,3 +14,9 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny LLaMA with random weights and a byte-level tokenizer, as a directory."""
     directory: Path = write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
     return str(directory)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones last, in their order."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +41,10 @@ class RunningServer:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[RunningServer]:
+def serving(*arguments: str, program: Sequence[str] = PAGODA) -> Iterator[RunningServer]:
     """`pagoda serve ARGUMENTS` once it is ready; killed at the end if it has not ended by then."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
-        command = [*PAGODA, "serve", *arguments, "--port", "0", "--json"]
+        command = [*program, "serve", *arguments, "--port", "0", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT) as process:
             try:
                 assert process.stdout is not None
