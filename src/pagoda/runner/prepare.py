@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from pagoda.core.step import NewRequest, RequestKey, ScheduledRow, SchedulerOutput
 from pagoda.errors import InvariantError
-from pagoda.runner.batch import Batch
+from pagoda.runner.batch import Batch, Int32
 
 Int64 = npt.NDArray[np.int64]
 
@@ -52,7 +52,8 @@ class InputBatch:
 
     The scheduler names positions; which tokens are there, what was sampled and in which blocks it lies is known here.
     A step that contradicts what is known raises `InvariantError` and fails as a whole: no scheduler should ask for it.
-    All block tables are rows of one array, so that laying out a step takes a few array operations whatever its size.
+    A step that computes one token of each request, as most do, is laid out without any numpy call that lets another thread
+    have Python's lock, as `take` and `arange` do: the device waits for the step, and would wait for that thread too.
     """
 
     def __init__(self, num_blocks: int, block_size: int, max_num_seqs: int, vocab_size: int) -> None:
@@ -60,8 +61,7 @@ class InputBatch:
         self._num_blocks, self._block_size = num_blocks, block_size
         self._max_num_seqs, self._vocab_size = max_num_seqs, vocab_size
         self._running: dict[RequestKey, _Running] = {}
-        self._tables = np.zeros((max_num_seqs, 16), np.int32)
-        self._free_tables = list(range(max_num_seqs))
+        self._numbers = np.arange(max_num_seqs + 1)
 
     def __len__(self) -> int:
         return len(self._running)
@@ -74,10 +74,7 @@ class InputBatch:
         """Forget, add, and lay out the step's rows."""
         for key in step.dropped:
             # A step that failed may never have come to add it.
-            known = self._running.pop(key, None)
-            if known is not None:
-                self._tables[known.table, : known.num_blocks] = 0
-                self._free_tables.append(known.table)
+            self._running.pop(key, None)
         for request in step.new:
             self._add(request)
         if not step.rows:
@@ -97,7 +94,7 @@ class InputBatch:
             # On a GPU an id outside the table would end the process, not the request.
             raise InvariantError(f"{key} has token ids that are not from 0 to {self._vocab_size - 1:,}")
         wants_prompt = request.sampling.prompt_logprobs is not None
-        self._running[key] = _Running(request.num_prompt_tokens, wants_prompt, tokens, self._free_tables.pop())
+        self._running[key] = _Running(request.num_prompt_tokens, wants_prompt, tokens)
 
     def _checked(self, row: ScheduledRow) -> _Running:
         """The row's request, moved on by the row."""
@@ -113,55 +110,65 @@ class InputBatch:
         if row.samples and end != len(known.tokens):
             raise InvariantError(f"{row.key} samples after position {end - 1:,}, which is not its last")
         if row.new_block_ids:
-            self._extend_table(known, row)
-        if end > known.num_blocks * self._block_size:
+            if any(not 0 <= block_id < self._num_blocks for block_id in row.new_block_ids):
+                raise InvariantError(f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are")
+            known.blocks.extend(row.new_block_ids)
+        if end > len(known.blocks) * self._block_size:
             raise InvariantError(f"{row.key} is to compute position {end - 1:,}, for which its table has no block")
         known.num_computed = end
         return known
 
-    def _extend_table(self, known: _Running, row: ScheduledRow) -> None:
-        if any(not 0 <= block_id < self._num_blocks for block_id in row.new_block_ids):
-            raise InvariantError(f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are")
-        end = known.num_blocks + len(row.new_block_ids)
-        if end > self._tables.shape[1]:
-            wider = np.zeros((self._max_num_seqs, 2 * end), np.int32)
-            wider[:, : self._tables.shape[1]] = self._tables
-            self._tables = wider
-        self._tables[known.table, known.num_blocks : end] = row.new_block_ids
-        known.num_blocks = end
-
     def _laid_out(self, step: SchedulerOutput, running: Sequence[_Running]) -> PreparedStep:
-        rows = step.rows
+        rows, num_rows, size = step.rows, len(step.rows), self._block_size
+        block_table = _block_table(running)
         starts = np.array([row.start for row in rows], np.int64)
-        counts = np.array([row.num_tokens for row in rows], np.int64)
-        width = max(known.num_blocks for known in running)
-        block_table = self._tables[:, :width].take([known.table for known in running], axis=0)
-        query_start_loc = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=query_start_loc[1:])
-        shares = zip(rows, running, strict=True)
-        if query_start_loc[-1] == len(rows):  # a token of each, as in most steps
-            row_of_token, positions = np.arange(len(rows)), starts
-            input_ids = np.array([known.tokens[row.start] for row, known in shares], np.int64)
+        if step.num_tokens == num_rows:  # a token of each
+            query_start_loc, positions = self._numbers[: num_rows + 1], starts
+            tokens = [known.tokens[row.start] for row, known in zip(rows, running, strict=True)]
+            input_ids = np.array(tokens, np.int64)
+            slots = [
+                known.blocks[row.start // size] * size + row.start % size
+                for row, known in zip(rows, running, strict=True)
+            ]
+            slot_mapping = np.array(slots, np.int64)
         else:
-            row_of_token = np.repeat(np.arange(len(rows)), counts)
+            counts = [row.num_tokens for row in rows]
+            query_start_loc = np.zeros(num_rows + 1, np.int64)
+            np.cumsum(counts, out=query_start_loc[1:])
+            row_of_token = np.repeat(self._numbers[:num_rows], counts)
             positions = np.arange(query_start_loc[-1]) - (query_start_loc[:-1] - starts)[row_of_token]
             input_ids = np.concatenate(
-                [known.token_ids(row.start, row.start + row.num_tokens) for row, known in shares]
+                [known.token_ids(row.start, known.num_computed) for row, known in zip(rows, running, strict=True)]
             )
-        block, offset = np.divmod(positions, self._block_size)
-        logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc[1:].tolist())
+            block, offset = np.divmod(positions, size)
+            slot_mapping = block_table[row_of_token, block].astype(np.int64) * size + offset
+        if all([row.samples and not known.wants_prompt for row, known in zip(rows, running, strict=True)]):
+            logit_rows, sampling_rows, prompts = query_start_loc[1:] - 1, self._numbers[:num_rows], ()
+            sampling_logits = sampling_rows
+        else:
+            logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(
+                rows, running, query_start_loc[1:].tolist()
+            )
         batch = Batch(
             input_ids=input_ids,
             positions=positions,
-            slot_mapping=block_table[row_of_token, block].astype(np.int64) * self._block_size + offset,
+            slot_mapping=slot_mapping,
             query_start_loc=query_start_loc.astype(np.int32),
-            seq_lens=(starts + counts).astype(np.int32),
+            seq_lens=np.array([known.num_computed for known in running], np.int32),
             block_table=block_table,
             logit_rows=logit_rows,
             new_blocks=np.array([block_id for row in rows for block_id in row.new_block_ids], np.int64),
         )
         keys = tuple([row.key for row in rows])
         return PreparedStep(step.step, keys, batch, sampling_rows, sampling_logits, prompts)
+
+
+def _block_table(running: Sequence[_Running]) -> Int32:
+    """[S, B], as `Batch` has it."""
+    width = max([len(known.blocks) for known in running])
+    # Joined as bytes, which costs a fraction of what any array function does with so many small arrays.
+    rows = [known.blocks.tobytes().ljust(width * known.blocks.itemsize, b"\0") for known in running]
+    return np.frombuffer(b"".join(rows), np.int32).reshape(len(running), width)
 
 
 def _logit_rows(
@@ -192,15 +199,14 @@ def _logit_rows(
 class _Running:
     """One running request.
 
-    tokens: int64, all known ones. table, num_blocks: which row of the tables is its own, and how much of it.
-    num_computed: positions computed by the steps prepared so far.
+    tokens: int64, all known ones. blocks: int32, its block ids in order. num_computed: positions computed by the steps
+    prepared so far.
     """
 
     num_prompt_tokens: int
     wants_prompt: bool
     tokens: array[int]
-    table: int
-    num_blocks: int = 0
+    blocks: array[int] = field(default_factory=lambda: array("i"))
     num_computed: int = 0
 
     def token_ids(self, start: int, end: int) -> Int64:
