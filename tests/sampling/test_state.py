@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pagoda.sampling.batch import SamplingBatch
-from pagoda.sampling.state import TokenCounts
+from pagoda.sampling.random import uniforms
+from pagoda.sampling.state import AHEAD, TokenCounts
 from tests.sampling.requests import new_state
 
 
@@ -36,6 +37,16 @@ def test_edits_name_row_token_and_value() -> None:
     assert _shown(batch.repetition) == [(1, 1, 1.5), (1, 2, 1.5), (1, 5, 1.5)]
     assert _shown(batch.add) == [(2, 7, -2.0)]
     assert _shown(batch.bar) == [(2, 8, -np.inf), (2, 9, -np.inf)]
+
+
+def test_numbers_drawn_ahead_are_each_tokens_own_also_after_a_resumption() -> None:
+    early, late = new_state(10, seed=3, choice=1), new_state(10, output=[4] * 5, seed=7)
+    for index in range(2 * AHEAD + 3):
+        numbers = SamplingBatch.of([early, late]).uniforms
+        own = uniforms(np.array([3, 7]), np.array([1, 0]), np.array([index, 5 + index]))
+        assert numbers.tolist() == own.tolist()
+        early.append(2)
+        late.append(2)
 
 
 def _shown(edits: object) -> list[tuple[int, int, float]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,20 @@ class NativeRunner:
     def submit(self, step: SchedulerOutput) -> None:
         prepared = self._requests.prepare(step)
         choosing = _Choosing(self._threads, self._vocab_size, prepared, self._requests)
-        for first, logits in self._logits(prepared):
-            choosing.take(first, logits)
+        batch, program, slice_rows = prepared.batch, self._model.program, self._model.max_logit_rows
+        logits = program.run(
+            batch.input_ids,
+            batch.positions,
+            batch.slot_mapping,
+            batch.query_start_loc,
+            batch.seq_lens,
+            batch.block_table,
+            batch.logit_rows,
+            batch.new_blocks,
+        )
+        choosing.take(0, logits)
+        for first in range(slice_rows, len(batch.logit_rows), slice_rows):
+            choosing.take(first, program.logits(first))  # overwrites the slice before
         self._done.append(self._requests.results(prepared, choosing.sampled, choosing.prompt_scores()))
 
     def collect(self) -> RunnerOutput:
@@ -51,29 +63,6 @@ class NativeRunner:
         del self._model
         self._threads.close()
 
-    def _logits(self, prepared: PreparedStep) -> Iterator[tuple[int, Float32]]:
-        """Runs the step: its logits slice by slice, as (the first row's number, [rows, vocabulary with padding]).
-
-        A slice is overwritten by the next.
-        """
-        batch = prepared.batch
-        program, num_rows = self._model.program, len(batch.logit_rows)
-        yield (
-            0,
-            program.run(
-                batch.input_ids,
-                batch.positions,
-                batch.slot_mapping,
-                batch.query_start_loc,
-                batch.seq_lens,
-                batch.block_table,
-                batch.logit_rows,
-                batch.new_blocks,
-            ),
-        )
-        for first in range(self._model.max_logit_rows, num_rows, self._model.max_logit_rows):
-            yield first, program.logits(first)
-
 
 class _Choosing:
     """What is made of one step's logits, which come in slices: tokens, and log-probabilities where wanted."""
@@ -83,7 +72,7 @@ class _Choosing:
     ) -> None:
         self._threads, self._vocab_size, self._prepared, self._requests = threads, vocab_size, prepared, requests
         self._states = requests.sampling_states(prepared)
-        self._rows = prepared.sampling_logits
+        self._rows: list[int] = prepared.sampling_logits.tolist()
         self._prompt_broken: list[list[bool]] = [[] for _ in prepared.prompts]
         self._prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in prepared.prompts]
         self._token_ids: list[int] = []
@@ -99,11 +88,13 @@ class _Choosing:
         return [PromptScores(logits, broken, logprobs) for logits, broken, logprobs in scores]
 
     def take(self, first: int, logits: Float32) -> None:
-        """The slice of logits whose first row is number `first` of the step."""
-        begin, end = np.searchsorted(self._rows, (first, first + len(logits))).tolist()
-        if begin < end:
-            rows = self._rows[begin:end] - first
-            self._choose(begin, logits if len(rows) == len(logits) else logits[rows], self._states[begin:end])
+        """The slice of logits [rows, vocabulary with padding] whose first row is number `first` of the step."""
+        begin, end = bisect_left(self._rows, first), bisect_left(self._rows, first + len(logits))
+        if end - begin == len(logits):
+            self._choose(begin, logits, self._states[begin:end])
+        elif begin < end:
+            rows = [row - first for row in self._rows[begin:end]]
+            self._choose(begin, logits[rows], self._states[begin:end])
         for number in range(len(self._prepared.prompts)):
             self._score(number, first, logits)
 
@@ -112,8 +103,7 @@ class _Choosing:
         token_ids, broken = sample(self._threads, logits, SamplingBatch.of(states), self._vocab_size)
         self._token_ids += token_ids.tolist()
         self._broken += broken.tolist()
-        counts = {place: state.params.logprobs for place, state in enumerate(states)}
-        wanted = {place: count for place, count in counts.items() if count is not None}
+        wanted = {place: count for place, state in enumerate(states) if (count := state.params.logprobs) is not None}
         if wanted:
             places = np.array(list(wanted), np.int64)
             most = max(wanted.values())

@@ -111,7 +111,9 @@ class InputBatch:
             raise InvariantError(f"{row.key} samples after position {end - 1:,}, which is not its last")
         if row.new_block_ids:
             if any(not 0 <= block_id < self._num_blocks for block_id in row.new_block_ids):
-                raise InvariantError(f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are")
+                raise InvariantError(
+                    f"{row.key} is given a block that is not one of the {self._num_blocks:,} there are"
+                )
             known.blocks.extend(row.new_block_ids)
         if end > len(known.blocks) * self._block_size:
             raise InvariantError(f"{row.key} is to compute position {end - 1:,}, for which its table has no block")
@@ -119,36 +121,26 @@ class InputBatch:
         return known
 
     def _laid_out(self, step: SchedulerOutput, running: Sequence[_Running]) -> PreparedStep:
-        rows, num_rows, size = step.rows, len(step.rows), self._block_size
+        rows, size = step.rows, self._block_size
         block_table = _block_table(running)
         starts = np.array([row.start for row in rows], np.int64)
-        if step.num_tokens == num_rows:  # a token of each
-            query_start_loc, positions = self._numbers[: num_rows + 1], starts
-            tokens = [known.tokens[row.start] for row, known in zip(rows, running, strict=True)]
-            input_ids = np.array(tokens, np.int64)
-            slots = [
-                known.blocks[row.start // size] * size + row.start % size
-                for row, known in zip(rows, running, strict=True)
-            ]
-            slot_mapping = np.array(slots, np.int64)
+        if step.num_tokens == len(rows):  # a token of each
+            query_start_loc, positions = self._numbers[: len(rows) + 1], starts
+            shares = zip(rows, running, strict=True)
+            input_ids = np.array([known.tokens[row.start] for row, known in shares], np.int64)
+            blocks = [known.blocks[row.start // size] for row, known in zip(rows, running, strict=True)]
+            slot_mapping = np.array(blocks, np.int64) * size + starts % size
         else:
             counts = [row.num_tokens for row in rows]
-            query_start_loc = np.zeros(num_rows + 1, np.int64)
+            query_start_loc = np.zeros(len(rows) + 1, np.int64)
             np.cumsum(counts, out=query_start_loc[1:])
-            row_of_token = np.repeat(self._numbers[:num_rows], counts)
+            row_of_token = np.repeat(self._numbers[: len(rows)], counts)
             positions = np.arange(query_start_loc[-1]) - (query_start_loc[:-1] - starts)[row_of_token]
-            input_ids = np.concatenate(
-                [known.token_ids(row.start, known.num_computed) for row, known in zip(rows, running, strict=True)]
-            )
+            shares = zip(rows, running, strict=True)
+            input_ids = np.concatenate([known.token_ids(row.start, known.num_computed) for row, known in shares])
             block, offset = np.divmod(positions, size)
             slot_mapping = block_table[row_of_token, block].astype(np.int64) * size + offset
-        if all([row.samples and not known.wants_prompt for row, known in zip(rows, running, strict=True)]):
-            logit_rows, sampling_rows, prompts = query_start_loc[1:] - 1, self._numbers[:num_rows], ()
-            sampling_logits = sampling_rows
-        else:
-            logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(
-                rows, running, query_start_loc[1:].tolist()
-            )
+        logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc[1:].tolist())
         batch = Batch(
             input_ids=input_ids,
             positions=positions,
@@ -168,7 +160,7 @@ def _block_table(running: Sequence[_Running]) -> Int32:
     width = max([len(known.blocks) for known in running])
     # Joined as bytes, which costs a fraction of what any array function does with so many small arrays.
     rows = [known.blocks.tobytes().ljust(width * known.blocks.itemsize, b"\0") for known in running]
-    return np.frombuffer(b"".join(rows), np.int32).reshape(len(running), width)
+    return np.frombuffer(bytearray().join(rows), np.int32).reshape(len(running), width)
 
 
 def _logit_rows(

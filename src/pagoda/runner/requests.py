@@ -62,17 +62,20 @@ class RunningRequests:
         """Take in what the step chose, and tell it."""
         keys = prepared.keys
         scores = {prompt.logits.row: self._checked(keys[prompt.logits.row], prompt) for prompt in prompts}
-        results = [RowResult(key, prompt_logprobs=scores.get(row, ())) for row, key in enumerate(keys)]
-        chosen = zip(prepared.sampling_rows.tolist(), sampled.token_ids, sampled.broken, strict=True)
-        for place, (row, token_id, broken) in enumerate(chosen):
-            key = keys[row]
-            if broken:
-                self._fail(key, int(prepared.batch.seq_lens[row]))
-            # A failed request may already be scheduled again, so it goes on, with whatever token, until it is dropped.
-            self._inputs.append(key, token_id)
-            self._states[key].append(token_id)
-            logprobs = self._trimmed(key, sampled.logprobs[place]) if place in sampled.logprobs else None
-            results[row] = RowResult(key, token_id, logprobs, results[row].prompt_logprobs)
+        places = {row: place for place, row in enumerate(prepared.sampling_rows.tolist())}
+        results = []
+        for row, key in enumerate(keys):
+            place, token_id, logprobs = places.get(row), None, None
+            if place is not None:
+                if sampled.broken[place]:
+                    self._fail(key, int(prepared.batch.seq_lens[row]))
+                # A failed request may already be scheduled again, so it goes on, with whatever token, until it is dropped.
+                token_id = sampled.token_ids[place]
+                self._inputs.append(key, token_id)
+                self._states[key].append(token_id)
+                if place in sampled.logprobs:
+                    logprobs = self._trimmed(key, sampled.logprobs[place])
+            results.append(RowResult(key, token_id, logprobs, scores.get(row, ())))
         if self._failed:
             failed = self._failed
             results = [RowResult(row.key, error=failed[row.key]) if row.key in failed else row for row in results]

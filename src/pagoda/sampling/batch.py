@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.sampling.random import uniforms
-from pagoda.sampling.state import SamplingState
+from pagoda.sampling.state import SamplingState, draw_ahead
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
+_NO_ROWS = np.zeros(0, np.int64)
+_NO_NUMBERS = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,10 @@ class SamplingBatch:
     def of(cls, states: Sequence[SamplingState]) -> SamplingBatch:
         """For the requests whose logits are the rows, in this order."""
         edited = [(row, state) for row, state in enumerate(states) if state.has_edits]
-        chance = [(row, state) for row, state in enumerate(states) if not state.is_greedy]
-        params = [state.params for _, state in chance]
+        random_rows = [row for row, state in enumerate(states) if not state.is_greedy]
+        chance = [states[row] for row in random_rows]
+        params = [state.params for state in chance]
+        draw_ahead(chance)
         return cls(
             num_rows=len(states),
             repetition=_repetition(edited),
@@ -61,27 +64,17 @@ class SamplingBatch:
             bar=_edits(
                 (row, state.barred, np.full(len(state.barred), -np.inf)) for row, state in edited if state.bars_end
             ),
-            random_rows=np.array([row for row, _ in chance], np.int64),
-            temperature=np.array([each.temperature for each in params], np.float64),
-            top_k=np.array([each.top_k for each in params], np.int64),
-            top_p=np.array([each.top_p for each in params], np.float64),
-            min_p=np.array([each.min_p for each in params], np.float64),
-            uniforms=_uniforms([state for _, state in chance]),
+            random_rows=np.array(random_rows, np.int64) if chance else _NO_ROWS,
+            temperature=np.array([each.temperature for each in params]) if chance else _NO_NUMBERS,
+            top_k=np.array([each.top_k for each in params], np.int64) if chance else _NO_ROWS,
+            top_p=np.array([each.top_p for each in params]) if chance else _NO_NUMBERS,
+            min_p=np.array([each.min_p for each in params]) if chance else _NO_NUMBERS,
+            uniforms=np.array([state.uniform for state in chance]) if chance else _NO_NUMBERS,
         )
 
     @property
     def has_edits(self) -> bool:
-        return any(edits is not None for edits in (self.repetition, self.subtract, self.add, self.bar))
-
-
-def _uniforms(states: Sequence[SamplingState]) -> Float64:
-    if not states:  # most steps, and the numbers' arithmetic costs as much for none as for many
-        return np.zeros(0)
-    return uniforms(
-        np.array([state.seed for state in states], np.int64),
-        np.array([state.choice for state in states], np.int64),
-        np.array([state.num_output for state in states], np.int64),
-    )
+        return (self.repetition or self.subtract or self.add or self.bar) is not None
 
 
 def _repetition(states: Iterable[tuple[int, SamplingState]]) -> Edits | None:

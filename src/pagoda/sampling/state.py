@@ -8,8 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pagoda.core.step import NewRequest
+from pagoda.sampling.random import uniforms
 
 Int64 = npt.NDArray[np.int64]
+# A request's random numbers are made so many at a time: the arithmetic costs as much for one as for all of these.
+AHEAD = 64
 
 
 class TokenCounts:
@@ -65,6 +68,7 @@ class SamplingState:
         self.is_greedy = self.params.temperature == 0.0
         may_bar = self.params.min_tokens > 0 and len(self.barred) > 0
         self.has_edits = self.counts_output or self.counts_all or len(self.biased) > 0 or may_bar
+        self._first_drawn, self._drawn = self.num_output, list[float]()
 
     @property
     def counts_output(self) -> bool:
@@ -78,6 +82,19 @@ class SamplingState:
     def bars_end(self) -> bool:
         return self.num_output < self.params.min_tokens and len(self.barred) > 0
 
+    @property
+    def has_uniform(self) -> bool:
+        return self.num_output - self._first_drawn < len(self._drawn)
+
+    @property
+    def uniform(self) -> float:
+        """The random number that chooses the next token; after `draw_ahead`."""
+        return self._drawn[self.num_output - self._first_drawn]
+
+    def take_drawn(self, numbers: list[float]) -> None:
+        """The random numbers of the next tokens."""
+        self._first_drawn, self._drawn = self.num_output, numbers
+
     def append(self, token_id: int) -> None:
         """The next token was chosen."""
         self.num_output += 1
@@ -85,6 +102,19 @@ class SamplingState:
             self.output.add(token_id)
         if self.seen is not None:
             self.seen.add(token_id)
+
+
+def draw_ahead(states: Iterable[SamplingState]) -> None:
+    """Make sure that each of these has the random number of its next token."""
+    lacking = [state for state in states if not state.has_uniform]
+    if not lacking:
+        return
+    seeds = np.array([state.seed for state in lacking], np.int64)
+    choices = np.array([state.choice for state in lacking], np.int64)
+    indices = np.array([state.num_output for state in lacking], np.int64)[:, None] + np.arange(AHEAD)
+    numbers = uniforms(seeds.repeat(AHEAD), choices.repeat(AHEAD), indices.reshape(-1)).reshape(-1, AHEAD)
+    for state, own in zip(lacking, numbers.tolist(), strict=True):
+        state.take_drawn(own)
 
 
 def _known(token_ids: Iterable[int], vocab_size: int) -> Int64:
