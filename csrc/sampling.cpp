@@ -12,7 +12,16 @@ namespace pagoda {
 namespace {
 
 constexpr size_t kPart = 64 * kChunk;   // of a row, whose largest numbers one worker finds at a time
+constexpr size_t kFewNumbers = 1 << 17;  // looked through, and
+constexpr size_t kFewChoices = 2;        // made, before another worker has woken up
 constexpr float kLowestLogprob = -1e30f;
+
+// The caller alone does what is little.
+template <class Item>
+void each(Threads& threads, size_t num_items, bool is_little, const Item& item) {
+  if (!is_little) return threads.each(num_items, item);
+  for (size_t i = 0; i < num_items; ++i) item(i, 0);
+}
 
 // Whether the row has a NaN or +inf, or nothing but −inf.
 bool is_broken(const float* maxima, size_t num_chunks) {
@@ -77,7 +86,8 @@ void choose(Threads& threads, const Logits& logits, const int64_t* rows, const C
   const Kernels& kernels = threads.kernels();
   const size_t num_chunks = chunks_of(logits.vocab_size), parts = (logits.vocab_size + kPart - 1) / kPart;
   std::vector<float> maxima(logits.num_rows * num_chunks);
-  threads.each(logits.num_rows * parts, [&](size_t item, size_t) {
+  const bool few_numbers = logits.num_rows * logits.vocab_size <= kFewNumbers;
+  each(threads, logits.num_rows * parts, few_numbers, [&](size_t item, size_t) {
     const ExactFloatMode mode;
     const size_t r = item / parts, begin = item % parts * kPart;
     kernels.chunk_maxima(logits.row(r) + begin, std::min(kPart, logits.vocab_size - begin),
@@ -99,7 +109,7 @@ void choose(Threads& threads, const Logits& logits, const int64_t* rows, const C
   }
   if (num_random == 0) return;
   std::vector<Chooser> choosers(threads.count(), Chooser(kernels));
-  threads.each(num_random, [&](size_t i, size_t worker) {
+  each(threads, num_random, num_random <= kFewChoices, [&](size_t i, size_t worker) {
     const ExactFloatMode exact;
     const size_t r = static_cast<size_t>(rows[i]);
     if (broken[r]) return;

@@ -72,8 +72,12 @@ class CostModel:
             num_rows += 1
             num_tokens += count
             for window, flops, size in self._windows:
-                attention += flops * attended_pairs(start, count, window)
-                read += size * visible_keys(start, count, window)
+                if count == 1:  # most rows; they come by the hundred, in every step
+                    pairs = keys = start + 1 if window is None or start < window else window
+                else:
+                    pairs, keys = attended_pairs(start, count, window), visible_keys(start, count, window)
+                attention += flops * pairs
+                read += size * keys
         logit_rows = num_rows if num_logit_rows is None else num_logit_rows
         if not num_tokens:
             return StepCost(0, 0, 0, 0, 0)

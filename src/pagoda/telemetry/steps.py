@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pagoda.core.step import SchedulerOutput
 from pagoda.planning.costs import StepCost
 from pagoda.planning.hardware import Hardware
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(NamedTuple):
     """One step.
 
     decode_tokens: rows of one token that sample, in a request that was running before; prefill_tokens: all others.
@@ -52,7 +51,7 @@ class StepRecord:
     ) -> StepRecord:
         """The record of a scheduled step that took so long. hardware, dtype: for the fractions."""
         entered = {request.key for request in step.new}
-        decode = sum(row.num_tokens == 1 and row.samples and row.key not in entered for row in step.rows)
+        decode = sum([row.num_tokens == 1 and row.samples and row.key not in entered for row in step.rows])
         num_tokens = step.num_tokens
         return cls(
             step=step.step,
@@ -74,8 +73,7 @@ class StepRecord:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StepTotals:
+class StepTotals(NamedTuple):
     """Sums over every step ever logged."""
 
     steps: int = 0
