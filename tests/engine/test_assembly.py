@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def assembler(tokenizer: Tokenizer, sampling: SamplingParams) -> RequestAssemble
 def events(tokenizer: Tokenizer, text: str = TEXT, reason: str | None = "length") -> list[TokenEvent]:
     """One for each character; the last one ends it."""
     found = [TokenEvent(KEY, index, (token_id,)) for index, token_id in enumerate(tokenizer.encode(text))]
-    return [*found[:-1], found[-1]._replace(finish_reason=reason)]
+    return [*found[:-1], replace(found[-1], finish_reason=reason)]
 
 
 def assembled(

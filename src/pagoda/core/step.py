@@ -4,8 +4,8 @@ The runner keeps each running request's tokens and block table itself, so a row 
 whose token was sampled by the step before is simply the runner's to know. That lets the next step be scheduled while
 the device still works on this one.
 
-Rows, their results and events are named tuples because hundreds are made in every step, and a frozen dataclass takes
-three times as long to make.
+Rows and their results are named tuples because hundreds are made in every step, and a frozen dataclass takes three
+times as long to make.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class RunnerOutput:
     rows: tuple[RowResult, ...]
 
 
-class TokenEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
     """What the engine tells a client about one choice: a new token, prompt log-probabilities, the end, or several of these.
 
     index: how many output tokens came before this event; a client drops an event it has already seen.
