@@ -150,8 +150,8 @@ void Threads::lay_out(const Stage* stages, size_t num_stages) {
   failed_.store(false, std::memory_order_relaxed);
   error_ = nullptr;
   if (left_.size() < num_stages) {
-    left_ = std::vector<Counter>(num_stages);
     shares_ = std::vector<Share>(num_stages * count_);
+    left_ = std::vector<Counter>(num_stages);   // last: where memory ends, its size still says what there is
   }
   for (size_t s = 0; s < num_stages; ++s) {
     const size_t items = stages[s].num_items;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,21 @@ def test_the_reference_is_torch_on_the_cpu(tmp_path: Path) -> None:
     device = choose_device(EngineConfig(device="reference", threads=1, dtype="bfloat16"), tmp_path)
     assert (device.kind, device.dtype, device.threads, device.element_bytes) == ("reference", "bfloat16", 1, 2)
     assert str(device) == "reference (bfloat16, 1 thread)"
+
+
+def test_threads_that_the_system_refuses() -> None:
+    # In a process of its own, whose memory is too little for the stacks of a thousand.
+    code = """
+import resource
+from pagoda import _native
+from pagoda.errors import InvalidValueError
+from pagoda.runner.native_threads import start_threads
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+try:
+    start_threads(1000, _native.instruction_sets()[-1])
+except InvalidValueError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "threads" in ended.stdout
+    assert "1000" in ended.stdout

@@ -12,6 +12,7 @@ from pagoda.planning.formats import FORMATS
 from pagoda.planning.hardware import Hardware
 from pagoda.progress import Progress
 from pagoda.runner.host_memory import host_memory
+from pagoda.runner.native_threads import start_threads
 
 # Far more than caches hold, and little beside a model.
 READ_BYTES = 256 << 20
@@ -23,7 +24,7 @@ class Machine:
 
     def __init__(self, threads: int, instruction_set: str) -> None:
         self.threads, self.instruction_set = threads, instruction_set
-        self._pool = _native.Threads(threads, instruction_set)
+        self._pool = start_threads(threads, instruction_set)
 
     def __enter__(self) -> Machine:
         return self

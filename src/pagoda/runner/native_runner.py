@@ -18,6 +18,7 @@ from pagoda.ops.cpu_program import NativeModel, build_program
 from pagoda.ops.cpu_weights import CpuWeightOps
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
+from pagoda.runner.native_threads import start_threads
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from pagoda.runner.requests import PromptScores, RunningRequests, Sampled
 from pagoda.sampling.batch import SamplingBatch
@@ -143,9 +144,9 @@ def build_native_runner(
     """Load the model, record its program and allocate its KV cache. The checkpoint may be closed afterwards.
 
     quantization: None, "int8" or "int4". real_vocab_size: tokens that there really are. progress: told bytes of weights
-    loaded. Raises what `load_model` raises, and `DoesNotFitError` when memory ends.
+    loaded. Raises what `load_model` and `start_threads` raise, and `DoesNotFitError` when memory ends.
     """
-    workers = _native.Threads(threads, instruction_set)
+    workers = start_threads(threads, instruction_set)
     try:
         model = load_model(
             checkpoint,
