@@ -5,10 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 namespace pagoda {
 
 // A float's bits are turned so that, as an unsigned number, they fall as the float grows. Adding zero makes −0 its
@@ -68,19 +64,5 @@ void Row::keep_first(size_t count) {
   std::nth_element(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(count), places_.end());
   places_.resize(count);
 }
-
-#if defined(__x86_64__)
-ExactFloatMode::ExactFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
-ExactFloatMode::~ExactFloatMode() { _mm_setcsr(static_cast<unsigned>(saved_)); }
-#elif defined(__aarch64__)
-ExactFloatMode::ExactFloatMode() {
-  asm volatile("mrs %0, fpcr" : "=r"(saved_));
-  asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
-}
-ExactFloatMode::~ExactFloatMode() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
-#else
-ExactFloatMode::ExactFloatMode() : saved_(0) {}
-ExactFloatMode::~ExactFloatMode() = default;
-#endif
 
 }  // namespace pagoda

@@ -46,16 +46,4 @@ class Row {
   std::vector<uint64_t> places_;
 };
 
-// Floating-point as the standard has it, denormals included, while it lives: a temperature may be any number above 0.
-class ExactFloatMode {
- public:
-  ExactFloatMode();
-  ~ExactFloatMode();
-  ExactFloatMode(const ExactFloatMode&) = delete;
-  ExactFloatMode& operator=(const ExactFloatMode&) = delete;
-
- private:
-  uint64_t saved_;
-};
-
 }  // namespace pagoda

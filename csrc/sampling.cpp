@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chooser.h"
+#include "float_mode.h"
 #include "line.h"
 
 namespace pagoda {
@@ -81,6 +82,7 @@ class Scorer {
 
 }  // namespace
 
+// Denormals are kept all over: a temperature may be any number above 0.
 void choose(Threads& threads, const Logits& logits, const int64_t* rows, const Chance* chances, size_t num_random,
             int64_t* token_ids, bool* broken) {
   const Kernels& kernels = threads.kernels();
@@ -88,13 +90,13 @@ void choose(Threads& threads, const Logits& logits, const int64_t* rows, const C
   std::vector<float> maxima(logits.num_rows * num_chunks);
   const bool few_numbers = logits.num_rows * logits.vocab_size <= kFewNumbers;
   each(threads, logits.num_rows * parts, few_numbers, [&](size_t item, size_t) {
-    const ExactFloatMode mode;
+    const FloatMode mode(Denormals::are_kept);
     const size_t r = item / parts, begin = item % parts * kPart;
     kernels.chunk_maxima(logits.row(r) + begin, std::min(kPart, logits.vocab_size - begin),
                          maxima.data() + r * num_chunks + begin / kChunk);
   });
 
-  const ExactFloatMode mode;
+  const FloatMode mode(Denormals::are_kept);
   const auto maxima_of = [&](size_t r) { return maxima.data() + r * num_chunks; };
   Row row(kernels);
   for (size_t r = 0, next = 0; r < logits.num_rows; ++r) {
@@ -110,7 +112,7 @@ void choose(Threads& threads, const Logits& logits, const int64_t* rows, const C
   if (num_random == 0) return;
   std::vector<Chooser> choosers(threads.count(), Chooser(kernels));
   each(threads, num_random, num_random <= kFewChoices, [&](size_t i, size_t worker) {
-    const ExactFloatMode exact;
+    const FloatMode exact(Denormals::are_kept);
     const size_t r = static_cast<size_t>(rows[i]);
     if (broken[r]) return;
     token_ids[r] = choosers[worker].choose(logits.row(r), logits.vocab_size, maxima_of(r), chances[i]);
@@ -122,7 +124,7 @@ void logprobs(Threads& threads, const Logits& logits, const int64_t* rows, const
   const size_t width = 1 + alternatives;
   std::vector<Scorer> scorers(threads.count(), Scorer(threads.kernels()));
   threads.each(count, [&](size_t i, size_t worker) {
-    const ExactFloatMode exact;
+    const FloatMode exact(Denormals::are_kept);
     scorers[worker].score(logits.row(static_cast<size_t>(rows[i])), logits.vocab_size, token_ids[i], alternatives,
                           ids + i * width, values + i * width, ranks + i * width);
   });

@@ -4,6 +4,8 @@
 #include <climits>
 #include <stdexcept>
 
+#include "float_mode.h"
+
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -89,20 +91,6 @@ void Signal::advance() {
 }
 #endif
 
-#if defined(__x86_64__)
-FloatMode::FloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x9FC0); }   // exceptions masked, to nearest, FTZ, DAZ
-FloatMode::~FloatMode() { _mm_setcsr(static_cast<unsigned>(saved_)); }
-#elif defined(__aarch64__)
-FloatMode::FloatMode() {
-  asm volatile("mrs %0, fpcr" : "=r"(saved_));
-  asm volatile("msr fpcr, %0" : : "r"(uint64_t{1} << 24));   // FZ; to nearest, no traps
-}
-FloatMode::~FloatMode() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
-#else
-FloatMode::FloatMode() : saved_(0) {}
-FloatMode::~FloatMode() = default;
-#endif
-
 Threads::Threads(size_t count, const Kernels& kernels) : count_(count), kernels_(kernels), inside_(count) {
   const SignalsBlocked blocked;
   workers_.reserve(count - 1);
@@ -125,7 +113,7 @@ void Threads::close() {
 void Threads::run_stages(const Stage* stages, size_t num_stages) {
   std::lock_guard<std::mutex> lock(callers_);
   if (closing_.load()) throw std::runtime_error("the threads are closed");
-  const FloatMode mode;
+  const FloatMode mode(Denormals::are_zero);
   lay_out(stages, num_stages);
   open_.store(true);
   clock_.advance();
@@ -165,7 +153,7 @@ void Threads::lay_out(const Stage* stages, size_t num_stages) {
 }
 
 void Threads::work(size_t worker) {
-  const FloatMode mode;
+  const FloatMode mode(Denormals::are_zero);
   std::atomic<uint32_t>& inside = inside_[worker].value;
   for (uint32_t seen = 0;;) {
     clock_.wait_while(seen);

@@ -32,18 +32,6 @@ class Signal {
 #endif
 };
 
-// While it lives, the thread rounds to nearest and takes denormals for zero.
-class FloatMode {
- public:
-  FloatMode();
-  ~FloatMode();
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
-
- private:
-  uint64_t saved_;
-};
-
 // Items that do not touch what each other writes. run(context, item, worker).
 struct Stage {
   void (*run)(const void* context, size_t item, size_t worker);
