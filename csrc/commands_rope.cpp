@@ -3,12 +3,10 @@
 #include <cstring>
 #include <utility>
 
-#include "commands.h"
+#include "row_command.h"
 
 namespace pagoda {
 namespace {
-
-constexpr size_t kNumbersPerItem = 4096;
 
 // The first items zero blocks, one in one layer each; the others work out the angles of some tokens each.
 class Prologue final : public Command {
@@ -48,12 +46,13 @@ class Prologue final : public Command {
   const std::vector<std::unique_ptr<Rope>>& ropes_;
 };
 
-class RopeAndStoreKV final : public Command {
+// One token's heads. scratch: a head.
+class RopeAndStoreKV {
  public:
   RopeAndStoreKV(const Kernels& kernels, const StepTensor& q, const StepTensor& qkv, const KVCache& cache, size_t layer,
                  QKV heads)
       : kernels_(kernels), q_(q), qkv_(qkv), layer_(cache.layers()[layer]), block_size_(cache.block_size()),
-        heads_(std::move(heads)), at_once_(std::max<size_t>(1, kNumbersPerItem / qkv.width)) {
+        heads_(std::move(heads)) {
     const size_t head_dim = layer_.head_dim;
     require(q.f32 && qkv.f32, "rope_and_store_kv: q and qkv must have the form f32");
     require(!q.bf16 && !q.codes, "rope_and_store_kv: q must have the form f32 only");
@@ -65,23 +64,17 @@ class RopeAndStoreKV final : public Command {
     require(heads_.k_norm.empty() || heads_.k_norm.size() == head_dim, "rope_and_store_kv: k_norm must have head_dim numbers");
   }
 
-  size_t num_items(const Step& step) const override { return (step.num_tokens + at_once_ - 1) / at_once_; }
-  size_t scratch_bytes() const override { return layer_.head_dim * sizeof(float); }
-
-  void run(const Step& step, size_t item, uint8_t* scratch) const override {
-    float* const key = reinterpret_cast<float*>(scratch);
+  void operator()(const Step& step, size_t t, float* key) const {
     const size_t head_dim = layer_.head_dim;
-    for (size_t t = item * at_once_; t < std::min((item + 1) * at_once_, step.num_tokens); ++t) {
-      const float* in = qkv_.row(t).f32;
-      float* const q = q_.row(t).f32;
-      for (size_t h = 0; h < heads_.num_heads; ++h, in += head_dim) prepare(in, heads_.q_norm, t, q + h * head_dim);
-      const size_t slot = static_cast<size_t>(step.slot_mapping[t]), offset = slot % block_size_;
-      const float* value = in + layer_.kv_heads * head_dim;
-      for (size_t h = 0; h < layer_.kv_heads; ++h, in += head_dim, value += head_dim) {
-        prepare(in, heads_.k_norm, t, key);
-        const size_t at = slot / block_size_ * layer_.block_elements + h * layer_.head_elements;
-        kernels_.store_kv(key, value, head_dim, offset, layer_.k + at, layer_.v + at);
-      }
+    const float* in = qkv_.row(t).f32;
+    float* const q = q_.row(t).f32;
+    for (size_t h = 0; h < heads_.num_heads; ++h, in += head_dim) prepare(in, heads_.q_norm, t, q + h * head_dim);
+    const size_t slot = static_cast<size_t>(step.slot_mapping[t]), offset = slot % block_size_;
+    const float* value = in + layer_.kv_heads * head_dim;
+    for (size_t h = 0; h < layer_.kv_heads; ++h, in += head_dim, value += head_dim) {
+      prepare(in, heads_.k_norm, t, key);
+      const size_t at = slot / block_size_ * layer_.block_elements + h * layer_.head_elements;
+      kernels_.store_kv(key, value, head_dim, offset, layer_.k + at, layer_.v + at);
     }
   }
 
@@ -106,7 +99,6 @@ class RopeAndStoreKV final : public Command {
   KVCache::Layer layer_;
   size_t block_size_;
   QKV heads_;
-  size_t at_once_;
 };
 
 }  // namespace
@@ -117,7 +109,8 @@ CommandPtr prologue(KVCache& cache, const std::vector<std::unique_ptr<Rope>>& ro
 
 CommandPtr rope_and_store_kv(const Kernels& kernels, const StepTensor& q, const StepTensor& qkv, const KVCache& cache,
                              size_t layer, QKV heads) {
-  return std::make_unique<RopeAndStoreKV>(kernels, q, qkv, cache, layer, std::move(heads));
+  RopeAndStoreKV token(kernels, q, qkv, cache, layer, std::move(heads));
+  return by_rows(RowsOf::tokens, qkv.width, cache.layers()[layer].head_dim * sizeof(float), std::move(token));
 }
 
 }  // namespace pagoda
