@@ -140,9 +140,7 @@ class GatedLinear final : public Command {
       const size_t count = std::min(kPanelRows, rows - first);
       const Rows x = rows_from(x_.rows(), first);
       if (interleaved) {
-        kernels_.linear[static_cast<int>(gate().format)](
-            {gate().tiles + first_tile * gate().tile_stride, gate().tile_stride / 2, 2 * num_tiles, 2 * num_tiles * kLanes,
-             weight_.k(), x, count, gates, stride, nullptr});
+        multiply(kernels_, weight_.interleaved(), 2 * first_tile, 2 * num_tiles, weight_.k(), x, count, gates, stride);
       } else {
         multiply(kernels_, gate(), first_tile, num_tiles, weight_.k(), x, count, gates, stride);
         multiply(kernels_, up(), first_tile, num_tiles, weight_.k(), x, count, ups, stride);

@@ -49,6 +49,11 @@ class Matrix {
   bool has_input_form(Form form) const;
   // Whether the tiles of its two segments, such as gate and up, take turns in memory: one stream to read.
   bool is_interleaved() const { return interleaved_; }
+  // Then: all their tiles as one segment, of whole tiles.
+  Segment interleaved() const {
+    const Segment& first = segments_[0];
+    return {first.format, 0, 2 * first.num_tiles * kLanes, 2 * first.num_tiles, first.tile_stride / 2, first.tiles, nullptr};
+  }
 
   // Weights of one output times `scale`, [k]. No bias.
   void unpack(size_t column, float scale, float* out) const;
