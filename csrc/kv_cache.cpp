@@ -7,6 +7,7 @@
 #include "tensor.h"
 
 namespace pagoda {
+
 KVCache::KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size)
     : num_blocks_(num_blocks), block_size_(block_size) {
   if (block_size == 0 || block_size % 16 != 0)
@@ -34,22 +35,26 @@ void KVCache::zero(size_t layer, size_t block) {
   std::memset(l.v + block * l.block_elements, 0, l.block_elements * sizeof(uint16_t));
 }
 
-void KVCache::read_keys(size_t layer, size_t block, float* out) const {
-  const Layer& l = layers_[layer];
-  const uint16_t* k = l.k + block * l.block_elements;
+// place(t, d): where in a head number d of token t is.
+template <class Place>
+void KVCache::read(const Layer& l, const uint16_t* block, float* out, Place place) const {
   for (size_t t = 0; t < block_size_; ++t)
     for (size_t h = 0; h < l.kv_heads; ++h)
-      for (size_t d = 0; d < l.head_dim; ++d)
-        *out++ = float_from_bf16(k[h * l.head_elements + (t / 16 * (l.head_dim / 2) + d / 2) * 32 + t % 16 * 2 + d % 2]);
+      for (size_t d = 0; d < l.head_dim; ++d) *out++ = float_from_bf16(block[h * l.head_elements + place(t, d)]);
+}
+
+void KVCache::read_keys(size_t layer, size_t block, float* out) const {
+  const Layer& l = layers_[layer];
+  read(l, l.k + block * l.block_elements, out, [half = l.head_dim / 2](size_t t, size_t d) {
+    return (t / 16 * half + d / 2) * 32 + t % 16 * 2 + d % 2;
+  });
 }
 
 void KVCache::read_values(size_t layer, size_t block, float* out) const {
   const Layer& l = layers_[layer];
-  const uint16_t* v = l.v + block * l.block_elements;
-  for (size_t t = 0; t < block_size_; ++t)
-    for (size_t h = 0; h < l.kv_heads; ++h)
-      for (size_t d = 0; d < l.head_dim; ++d)
-        *out++ = float_from_bf16(v[h * l.head_elements + (t / 2 * l.head_dim + d) * 2 + t % 2]);
+  read(l, l.v + block * l.block_elements, out, [head_dim = l.head_dim](size_t t, size_t d) {
+    return (t / 2 * head_dim + d) * 2 + t % 2;
+  });
 }
 
 }  // namespace pagoda

@@ -37,6 +37,9 @@ class KVCache {
   void read_values(size_t layer, size_t block, float* out) const;
 
  private:
+  template <class Place>
+  void read(const Layer& layer, const uint16_t* block, float* out, Place place) const;
+
   size_t num_blocks_;
   size_t block_size_;
   Memory memory_;
