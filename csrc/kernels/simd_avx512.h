@@ -105,15 +105,6 @@ inline i32x16 spread4(const int8_t* p) {
 }
 // acc + the four products of each lane: unsigned weights (at most 255) times signed activations. No saturation.
 inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) { return _mm512_dpbusd_epi32(acc, weights, x); }
-// low + the products of inputs 0 … 15 and high + those of 16 … 31: eight vectors of codes below 2^num_bits with what `x`
-// points to.
-template <int num_bits>
-inline void dot32(i32x16& low, i32x16& high, const u8x64 (&codes)[8], const int8_t* x) {
-  for (int i = 0; i < 4; ++i) {
-    low = dot4(low, codes[i], spread4(x + 4 * i));
-    high = dot4(high, codes[4 + i], spread4(x + 16 + 4 * i));
-  }
-}
 // Whether a product with codes of 8 bits costs what one with fewer does.
 inline constexpr bool kWideCodesAreFree = true;
 

@@ -130,13 +130,6 @@ inline i32x16 dot4(i32x16 acc, u8x64 weights, i32x16 x) {
     for (int t = 0; t < 4; ++t) acc.lane[i] += static_cast<int32_t>(weights.byte[4 * i + t]) * bytes[4 * i + t];
   return acc;
 }
-template <int num_bits>
-inline void dot32(i32x16& low, i32x16& high, const u8x64 (&codes)[8], const int8_t* x) {
-  for (int i = 0; i < 4; ++i) {
-    low = dot4(low, codes[i], spread4(x + 4 * i));
-    high = dot4(high, codes[4 + i], spread4(x + 16 + 4 * i));
-  }
-}
 inline constexpr bool kWideCodesAreFree = true;
 
 inline bf16x32 load_pairs(const uint16_t* p) { bf16x32 r; __builtin_memcpy(r.half, p, 64); return r; }
