@@ -37,6 +37,7 @@ class _Loaded:
     spec     the model's architecture           step_log      what each step did and took
     tokenizer                                   load_seconds  from the call to ready
     device   where it runs, with how many threads, the instruction set, the dtype in force
+    holding  how the device holds the model: the formats of its weights, the bytes of each part
     fingerprint  names weights, formats, version, device and settings: equal ones give equal tokens on the CPU
     """
 
@@ -59,6 +60,7 @@ class _Loaded:
             self._engine = Engine(self.config, bars, on_plan)
         self.spec = self._engine.spec
         self.plan = self._engine.plan
+        self.holding = self._engine.holding
         self.device = self._engine.device
         self.fingerprint = self._engine.fingerprint
         self.tokenizer = self._engine.tokenizer

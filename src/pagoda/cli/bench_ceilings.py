@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pagoda.loading.resolve import open_checkpoint
-from pagoda.models.registry import family_for
-from pagoda.models.weights import check_inventory
-from pagoda.planning.formats import loaded_format
 from pagoda.planning.hardware import Hardware, main_format
 
 if TYPE_CHECKING:
@@ -40,16 +36,5 @@ def ceilings_of(llm: LLM) -> Iterator[Ceilings | None]:
     from pagoda.cli.bench_limits import Machine
 
     with Machine(device.threads, device.instruction_set) as machine:
-        name = _main_format(llm)
+        name = main_format(llm.holding.spec, llm.holding.format_of)
         yield Ceilings(machine, name, machine.format_ceiling(name))
-
-
-def _main_format(llm: LLM) -> str:
-    """The weight format of most of the model's products, as the native path holds it."""
-    config = llm.config
-    quantization = None if config.quantization == "none" else config.quantization
-    with contextlib.closing(open_checkpoint(config.model, config.revision)) as checkpoint:
-        stored = check_inventory(checkpoint, family_for(checkpoint.config), llm.spec)
-        tensors = {weight: checkpoint.tensors[name] for weight, name in stored.items()}
-    held = {name: loaded_format(tensor.format, tensor.shape[-1], quantization) for name, tensor in tensors.items()}
-    return main_format(llm.spec, held)

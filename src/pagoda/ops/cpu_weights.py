@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pagoda.errors import InvariantError
 from pagoda.loading.checkpoint import StoredTensor
-from pagoda.planning.formats import loaded_format
+from pagoda.planning.formats import loaded_format, table_quantization
 from pagoda.quantization import dequantize
 from pagoda.quantization.quantize import quantize
 
@@ -55,8 +55,7 @@ class CpuWeightOps:
         return CpuWeight(dequantize(stored).reshape(-1))
 
     def table(self, stored: StoredTensor) -> CpuWeight:
-        # Every token of the text passes through the table, and as the tied head it is most of a small model.
-        return self._packed([stored], (), "int8" if self._quantization else None)
+        return self._packed([stored], (), table_quantization(self._quantization))
 
     def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> CpuWeight:
         return self._packed(segments, biases, self._quantization)

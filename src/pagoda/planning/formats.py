@@ -82,3 +82,9 @@ def loaded_format(stored: str, in_features: int, quantization: str | None) -> st
         return stored
     wanted = weight_format(QUANTIZED[quantization])
     return stored if in_features % wanted.block_elements else wanted.name
+
+
+def table_quantization(quantization: str | None) -> str | None:
+    """What is made of tables: every token of a text passes through one, and as the tied head it is most of a small model,
+    so they keep 8 bits."""
+    return "int8" if quantization else None

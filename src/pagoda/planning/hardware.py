@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.holding import FormatOf, format_name
 from pagoda.planning.model_spec import ModelSpec
 
 
@@ -41,17 +42,17 @@ class Hardware:
         return _fraction(self.compute_seconds(flops, dtype), seconds)
 
 
-def main_format(spec: ModelSpec, formats: Mapping[str, str]) -> str:
+def main_format(spec: ModelSpec, format_of: FormatOf) -> str:
     """The weight format of most of a token's products, the head's left out where there are others.
 
-    formats: of each weight by its canonical name. Raises KeyError for one that is not there.
+    format_of: see `holding.weight_bytes`. Raises KeyError for a weight that a mapping lacks.
     """
     head = head_weight(spec)
     elements: Counter[str] = Counter()
     for weight in spec.weights:
         if is_product(weight) and weight is not head:
-            elements[formats[weight.name]] += weight.num_elements
-    return elements.most_common(1)[0][0] if elements else formats[head.name]
+            elements[format_name(format_of, weight)] += weight.num_elements
+    return elements.most_common(1)[0][0] if elements else format_name(format_of, head)
 
 
 def _fraction(least_seconds: float | None, seconds: float) -> float | None:

@@ -104,3 +104,9 @@ def format_in(format_of: FormatOf, weight: WeightSpec) -> str | PackedFormat:
     else:
         held = format_of(weight)
     return DENSE_FORMATS.get(held, held) if isinstance(held, str) else held
+
+
+def format_name(format_of: FormatOf, weight: WeightSpec) -> str:
+    """The name of that format, packed or not."""
+    held = format_in(format_of, weight)
+    return held.name if isinstance(held, PackedFormat) else held

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 
 from pagoda.errors import UnsupportedModelError
-from pagoda.planning.formats import QUANTIZED, loaded_format, tensor_bytes, weight_format
-from pagoda.planning.holding import FormatOf, Holding, format_in, weight_bytes
+from pagoda.planning.formats import QUANTIZED, loaded_format, table_quantization, tensor_bytes, weight_format
+from pagoda.planning.holding import FormatOf, Holding, format_name, weight_bytes
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.native_formats import Form, PackedFormat, input_form
 from pagoda.planning.native_workspace import arena_bytes, native_workspace_bytes
@@ -67,14 +67,8 @@ def native_format(stored: FormatOf, quantization: str | None) -> Callable[[Weigh
 
 
 def _loaded(stored: FormatOf, quantization: str | None, weight: WeightSpec) -> str:
-    # A table, which may be the head as well, keeps 8 bits.
-    wanted = "int8" if quantization and weight.part == "embedding" else quantization
-    return loaded_format(_stored(stored, weight), weight.shape[-1], wanted)
-
-
-def _stored(stored: FormatOf, weight: WeightSpec) -> str:
-    name = format_in(stored, weight)
-    return name if isinstance(name, str) else name.name
+    wanted = table_quantization(quantization) if weight.part == "embedding" else quantization
+    return loaded_format(format_name(stored, weight), weight.shape[-1], wanted)
 
 
 def _loading_bytes(spec: ModelSpec, stored: FormatOf, quantization: str | None) -> int:
@@ -82,7 +76,7 @@ def _loading_bytes(spec: ModelSpec, stored: FormatOf, quantization: str | None) 
     are quantized: a copy of each of the two that are then at hand at most. A table is copied only to be quantized."""
     matrices = [weight for weight in spec.weights if len(weight.shape) == 2]
     sizes = [
-        tensor_bytes(weight.shape, _stored(stored, weight)) * (1 if weight.part == "embedding" else 2)
+        tensor_bytes(weight.shape, format_name(stored, weight)) * (1 if weight.part == "embedding" else 2)
         for weight in matrices
         if weight.part != "embedding" or quantization
     ]
@@ -93,7 +87,8 @@ def _alternatives(
     spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int
 ) -> tuple[tuple[str, str, Holding], ...]:
     dense = any(
-        len(weight.shape) == 2 and weight_format(_stored(stored, weight)).block_elements == 1 for weight in spec.weights
+        len(weight.shape) == 2 and weight_format(format_name(stored, weight)).block_elements == 1
+        for weight in spec.weights
     )
     if quantization is not None or not dense:
         return ()
