@@ -118,12 +118,12 @@ class _Choosing:
         end = min(len(prompt.token_ids), first + len(logits) - prompt.first)
         if begin >= end:
             return
-        rows = np.arange(begin, end) + (prompt.first - first)
+        own = logits[begin + prompt.first - first : end + prompt.first - first]
         alternatives = self._requests.prompt_alternatives(self._prepared, prompt)
         self._prompt_logprobs[number] += token_logprobs(
-            self._threads, logits, self._vocab_size, rows, prompt.token_ids[begin:end], alternatives
+            self._threads, own, self._vocab_size, np.arange(end - begin), prompt.token_ids[begin:end], alternatives
         )
-        self._prompt_broken[number] += broken_rows(logits[rows], self._vocab_size).tolist()
+        self._prompt_broken[number] += broken_rows(own, self._vocab_size).tolist()
 
 
 def build_native_runner(
