@@ -10,7 +10,7 @@ from pagoda.loading.checkpoint import StoredTensor
 from pagoda.planning.formats import FORMATS
 from pagoda.quantization import dequantize
 from tests.native.programs import Float32, SmallProgram
-from tests.quantization.test_dequantize import HALVES, random_tensor
+from tests.quantization.test_dequantize import fill_codes, random_tensor
 
 QUANTIZED = tuple(name for name, kind in FORMATS.items() if kind.block_elements > 1)
 MAX_ROWS = 100
@@ -84,11 +84,7 @@ def test_outputs_do_not_depend_on_their_neighbours(threads: _native.Threads, nam
 def test_the_largest_codes_of_both_sides(threads: _native.Threads, name: str, byte: int) -> None:
     """Sums of 32 products in integers: nothing saturates where all codes, and all inputs, are at an end."""
     stored = random_tensor(name, 16, 512)
-    blocks = stored.data.reshape(-1, FORMATS[name].block_bytes)
-    halves = {at: blocks[:, at : at + 2].copy() for at in HALVES[name]}
-    blocks[:] = byte
-    for at, half in halves.items():
-        blocks[:, at : at + 2] = half
+    fill_codes(stored, byte)
     signs = np.where(np.random.default_rng(9).random((MAX_ROWS, 512)) < 0.5, np.float32(-1), np.float32(1))
     signs[0], signs[1] = 1, -1
     bias = bias_of(16)

@@ -10,7 +10,7 @@ from pagoda.loading.checkpoint import StoredTensor
 from pagoda.planning.formats import FORMATS
 from pagoda.quantization import dequantize
 from tests.native.programs import unpacked
-from tests.quantization.test_dequantize import HALVES, random_tensor
+from tests.quantization.test_dequantize import fill_codes, random_tensor
 
 
 def packed(threads: _native.Threads, *segments: StoredTensor) -> _native.Matrix:
@@ -52,9 +52,5 @@ def test_a_matrix_that_is_packed_in_several_shares(threads: _native.Threads, nam
 @pytest.mark.parametrize("name", [name for name, kind in FORMATS.items() if kind.block_elements > 1])
 def test_codes_and_scales_at_both_ends(threads: _native.Threads, name: str, byte: int) -> None:
     stored = random_tensor(name, 16, 256)
-    blocks = stored.data.reshape(-1, FORMATS[name].block_bytes)
-    halves = {at: blocks[:, at : at + 2].copy() for at in HALVES[name]}
-    blocks[:] = byte
-    for at, half in halves.items():
-        blocks[:, at : at + 2] = half
+    fill_codes(stored, byte)
     assert np.array_equal(unpacked(packed(threads, stored)), dequantize(stored))

@@ -44,6 +44,16 @@ def random_tensor(name: str, rows: int, columns: int, seed: int = 0) -> StoredTe
     return StoredTensor(TensorInfo("x", (rows, columns), name, data.size), data)
 
 
+def fill_codes(stored: StoredTensor, byte: int) -> None:
+    """Every byte of a quantized tensor that is not of an fp16 number becomes this one."""
+    name = stored.info.format
+    blocks = stored.data.reshape(-1, FORMATS[name].block_bytes)
+    halves = {at: blocks[:, at : at + 2].copy() for at in HALVES[name]}
+    blocks[:] = byte
+    for at, half in halves.items():
+        blocks[:, at : at + 2] = half
+
+
 def reference(stored: StoredTensor) -> npt.NDArray[np.float32]:
     data = stored.data
     if stored.info.format in ("F32", "F16"):
