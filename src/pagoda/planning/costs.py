@@ -23,13 +23,18 @@ PRODUCTS = ("attention", "feed_forward", "head")
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """One step. bytes: weights read, K and V read, K and V written; activations are not counted."""
+    """One step. bytes: weights read, K and V read, K and V written; activations are not counted.
+
+    attention_flops: those of `flops` that are scores and weighted values. num_rows: requests that the step computes for.
+    """
 
     num_tokens: int
     flops: int
     weight_bytes: int
     kv_read_bytes: int
     kv_written_bytes: int
+    attention_flops: int = 0
+    num_rows: int = 0
 
     @property
     def num_bytes(self) -> int:
@@ -89,6 +94,8 @@ class CostModel:
             + (self.head_bytes if logit_rows else 0),
             kv_read_bytes=read,
             kv_written_bytes=num_tokens * self.kv_bytes_per_token,
+            attention_flops=attention,
+            num_rows=num_rows,
         )
 
 

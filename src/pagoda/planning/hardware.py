@@ -16,13 +16,17 @@ class Hardware:
     """One device. Ceilings that nobody has measured or looked up are None (or not in `peak_flops`).
 
     bandwidth: bytes a second from memory. peak_flops: dtype ("float32", …) or weight format ("Q4_0", …) → operations a
-    second of products with such weights.
+    second of products with such weights. link_bandwidth: bytes a second that one device sends to the others of its group
+    while it receives as much; link_latency: seconds until the first byte is there. source: whose figures these are.
     """
 
     name: str
     memory_bytes: int
     bandwidth: float | None = None
     peak_flops: Mapping[str, float] = field(default_factory=dict)
+    link_bandwidth: float | None = None
+    link_latency: float = 0.0
+    source: str = ""
 
     def memory_seconds(self, num_bytes: int) -> float | None:
         """The least time in which so many bytes can be moved."""

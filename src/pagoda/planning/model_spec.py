@@ -35,6 +35,31 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): the cache holds one vector of `kv_rank` + `rope_dim`
+    elements a token, whatever the number of heads, and no V of its own.
+
+    value_dim: of a head's output. q_rank: width that queries are squeezed through; None: they are not. The head_dim of the
+    attention is that of queries and keys, `rope_dim` included.
+    """
+
+    kv_rank: int
+    rope_dim: int
+    value_dim: int
+    q_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """A mixture of experts: a router sends each token through `per_token` of `count` networks, and through a shared one
+    of `shared_size` (0: there is none)."""
+
+    count: int
+    per_token: int
+    shared_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionSpec:
     """One layer's attention. `window`: a token sees itself and so many minus one before it; None: all before it."""
 
@@ -45,15 +70,20 @@ class AttentionSpec:
     rope: RopeSpec | None
     window: int | None = None
     qk_norm: bool = False
+    latent: LatentSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FeedForwardSpec:
-    """One layer's feed-forward network; `gated` has two input projections (SwiGLU, GeGLU), plain has one."""
+    """One layer's feed-forward network; `gated` has two input projections (SwiGLU, GeGLU), plain has one.
+
+    intermediate_size: of one expert, where there are `experts`.
+    """
 
     intermediate_size: int
     activation: Literal["silu", "gelu_tanh"]
     gated: bool
+    experts: ExpertsSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
