@@ -54,7 +54,7 @@ class LeastLoaded:
     def __init__(self, num_replicas: int) -> None:
         self.loads = [0] * num_replicas
         # Replicas by their number of requests. Loads change by one, so the least is found again in one step.
-        self._by_load = [OrderedDict.fromkeys(range(num_replicas))]
+        self._by_load: list[OrderedDict[int, None]] = [OrderedDict.fromkeys(range(num_replicas))]
         self.least = 0
 
     def choose(self, arrival: Arrival) -> int:
