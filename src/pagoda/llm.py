@@ -38,6 +38,7 @@ class _Loaded:
     tokenizer                                   load_seconds  from the call to ready
     device   where it runs, with how many threads, the instruction set, the dtype in force
     holding  how the device holds the model: the formats of its weights, the bytes of each part
+    held     what weights and KV cache really take, to compare with the plan
     fingerprint  names weights, formats, version, device and settings: equal ones give equal tokens on the CPU
     """
 
@@ -61,6 +62,7 @@ class _Loaded:
         self.spec = self._engine.spec
         self.plan = self._engine.plan
         self.holding = self._engine.holding
+        self.held = self._engine.held
         self.device = self._engine.device
         self.fingerprint = self._engine.fingerprint
         self.tokenizer = self._engine.tokenizer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from pagoda.core.step import NewRequest, RequestKey, ScheduledRow, SchedulerOutput
-from pagoda.loading.checkpoint import StoredTensor
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.models.weights import load_model
 from pagoda.ops.reference_cache import allocate_kv
-from pagoda.ops.reference_weights import TorchWeight, TorchWeightOps
+from pagoda.ops.reference_weights import TorchWeightOps
 from pagoda.planning.holding import held_format, weight_bytes
 from pagoda.planning.memory import kv_block_bytes
 from pagoda.planning.workspace import activation_bytes
@@ -32,31 +30,12 @@ EVERYTHING = SamplingParams(
 )
 
 
-class CountingOps(TorchWeightOps):
-    """Adds up the bytes of what it hands out."""
-
-    num_bytes = 0
-
-    def counted(self, weight: TorchWeight) -> TorchWeight:
-        self.num_bytes += weight.values.nbytes + (0 if weight.bias is None else weight.bias.nbytes)
-        return weight
-
-    def vector(self, stored: StoredTensor) -> TorchWeight:
-        return self.counted(super().vector(stored))
-
-    def table(self, stored: StoredTensor) -> TorchWeight:
-        return self.counted(super().table(stored))
-
-    def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> TorchWeight:
-        return self.counted(super().linear(segments, biases))
-
-
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_weights_and_cache_take_what_the_formula_says(tiny_model: str, dtype: str) -> None:
     checkpoint = open_checkpoint(tiny_model)
     family = family_for(checkpoint.config)
     spec, size = family.spec(checkpoint.config), DTYPES[dtype].itemsize
-    ops = CountingOps(CPU, DTYPES[dtype])
+    ops = TorchWeightOps(CPU, DTYPES[dtype])
     load_model(checkpoint, family, spec, ops)
     assert ops.num_bytes == weight_bytes(spec, held_format(size))
     cache = allocate_kv(spec, 10, BLOCK_SIZE, CPU, DTYPES[dtype])

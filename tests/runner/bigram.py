@@ -31,4 +31,4 @@ def bigram_runner(table: torch.Tensor) -> TorchRunner:
     shape = (NUM_BLOCKS, BLOCK_SIZE, 1, 1)
     cache = KVCache(BLOCK_SIZE, (torch.ones(shape),), (torch.ones(shape),))
     inputs = InputBatch(NUM_BLOCKS, BLOCK_SIZE, 4, len(table))
-    return TorchRunner(Bigram(table), TorchOps(cache), inputs, torch.device("cpu"), len(table))
+    return TorchRunner(Bigram(table), TorchOps(cache), inputs, torch.device("cpu"), len(table), weight_bytes=0)

@@ -15,12 +15,20 @@ if TYPE_CHECKING:
 
 
 def load(config: EngineConfig) -> LLM:
-    """The model, ready. On a terminal stderr first says where its memory will go. Raises what `LLM` raises."""
+    """The model, ready. On a terminal stderr first says where its memory will go, and then where it went.
+
+    Raises what `LLM` raises.
+    """
     from pagoda.llm import LLM
-    from pagoda.planning.ledger import format_ledger
+    from pagoda.planning.ledger import format_held, format_ledger
+
+    watched = sys.stderr.isatty()
 
     def show(plan: MemoryPlan) -> None:
-        if sys.stderr.isatty():
-            note(format_ledger(plan) + "\n")
+        if watched:
+            note(format_ledger(plan))
 
-    return LLM(on_plan=show, **dataclasses.asdict(config))
+    llm = LLM(on_plan=show, **dataclasses.asdict(config))
+    if watched:
+        note(f"Loaded: {format_held(llm.plan, llm.held)}.\n")
+    return llm

@@ -37,12 +37,13 @@ def serve(
         raise InvalidValueError(option_name(error.field), error.value, error.limit) from None
     with bind(server) as listener:
         from pagoda.llm import AsyncLLM
-        from pagoda.planning.ledger import format_ledger
+        from pagoda.planning.ledger import format_held, format_ledger
         from pagoda.server.app import create_app
         from pagoda.server.metrics import ServerMetrics
         from pagoda.server.service import Service
 
         llm = AsyncLLM(on_plan=lambda plan: note(format_ledger(plan)), **dataclasses.asdict(config))
+        note(f"Loaded: {format_held(llm.plan, llm.held)}.")
         try:
             service = Service(llm, server, ServerMetrics(llm, server.served_model_name or config.model))
             url = url_of(listener)

@@ -23,13 +23,13 @@ from pagoda.models.registry import family_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
 from pagoda.planning.holding import FormatOf, Holding, torch_holding
-from pagoda.planning.ledger import MemoryPlan
+from pagoda.planning.ledger import HeldBytes, MemoryPlan
 from pagoda.planning.memory import plan_memory
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.native_holding import native_holding
 from pagoda.progress import Progress, silent
 from pagoda.runner.choose import choose_device
-from pagoda.runner.interface import Runner
+from pagoda.runner.interface import LoadedRunner, Runner
 from pagoda.telemetry.steps import StepLog
 from pagoda.text.chat_template import chat_template_of
 from pagoda.text.directory_vocabulary import tokenizer_from_directory
@@ -78,6 +78,7 @@ class Engine:
                 max_stop_strings=config.max_stop_strings,
             )
             runner = self._build_runner(config, checkpoint, progress)
+        self.held: HeldBytes = runner.held
         self.step_log = StepLog()
         self.client = EngineClient(
             self._build_core(config, runner), self.tokenizer, config.max_num_seqs + config.max_waiting
@@ -93,7 +94,7 @@ class Engine:
             return native_holding(self.spec, stored, self.device.quantization, self.device.threads)
         return torch_holding(self.spec, self.device.element_bytes)
 
-    def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> Runner:
+    def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> LoadedRunner:
         family, device = family_for(checkpoint.config), self.device
         if device.instruction_set is not None:
             from pagoda.runner.native_runner import build_native_runner

@@ -46,13 +46,17 @@ class CpuWeightOps:
 
     quantization: None, or "int8" or "int4": matrices that are stored dense are quantized per 32 inputs on the way, tables
     to 8 bits in both cases; what is stored quantized stays as it is.
+    num_bytes: of all weights handed out so far.
     """
 
     def __init__(self, threads: Threads, quantization: str | None = None) -> None:
         self._threads, self._quantization = threads, quantization
+        self.num_bytes = 0
 
     def vector(self, stored: StoredTensor) -> CpuWeight:
-        return CpuWeight(dequantize(stored).reshape(-1))
+        values = dequantize(stored).reshape(-1)
+        self.num_bytes += values.nbytes
+        return CpuWeight(values)
 
     def table(self, stored: StoredTensor) -> CpuWeight:
         return self._packed([stored], (), table_quantization(self._quantization))
@@ -69,6 +73,7 @@ class CpuWeightOps:
         bias = np.concatenate([dequantize(stored).reshape(-1) for stored in biases]) if biases else None
         rows = [self._rows(stored, quantization) for stored in segments]
         matrix = Matrix(self._threads, in_features, rows, bias)
+        self.num_bytes += matrix.num_bytes
         return CpuWeight(matrix, tuple(stored.info.shape[0] for stored in segments))
 
     def _rows(self, stored: StoredTensor, quantization: str | None) -> tuple[str, npt.NDArray[np.uint8]]:

@@ -23,10 +23,14 @@ class TorchWeight:
 
 
 class TorchWeightOps:
-    """`WeightOps` of the torch reference: every weight is dequantized to `dtype` on `device`."""
+    """`WeightOps` of the torch reference: every weight is dequantized to `dtype` on `device`.
+
+    num_bytes: of all weights handed out so far.
+    """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device, self.dtype = device, dtype
+        self.num_bytes = 0
 
     def vector(self, stored: StoredTensor) -> TorchWeight:
         # Norms are computed in float32, so their gains keep their full precision whatever the model's dtype.
@@ -43,6 +47,7 @@ class TorchWeightOps:
         """The segments stacked along their first dimension. Only one of them at a time exists twice in memory."""
         num_rows = sum(stored.info.shape[0] for stored in segments)
         result = torch.empty((num_rows, *segments[0].info.shape[1:]), dtype=dtype, device=self.device)
+        self.num_bytes += result.nbytes
         start = 0
         for stored in segments:
             end = start + stored.info.shape[0]

@@ -72,6 +72,26 @@ class MemoryPlan:
         return plan
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """What a loaded model takes, added up over the arrays that hold it."""
+
+    weight_bytes: int
+    kv_bytes: int
+
+
+def format_held(plan: MemoryPlan, held: HeldBytes) -> str:
+    """Prediction against measurement, in a line: what the plan said of weights and KV cache, and what they came to."""
+    pairs = (("weights", plan.weight_bytes, held.weight_bytes), ("KV cache", plan.kv_bytes, held.kv_bytes))
+    return "; ".join(f"{name} {_compared(predicted, measured)}" for name, predicted, measured in pairs)
+
+
+def _compared(predicted: int, measured: int) -> str:
+    if predicted == measured:
+        return f"{measured:,} B, as predicted"
+    return f"{measured:,} B, predicted {predicted:,} B ({100 * (predicted - measured) / max(measured, 1):+.2f}%)"
+
+
 def format_ledger(plan: MemoryPlan) -> str:
     """The ledger as lines of text: each part in binary units and in bytes, then the sum and what it allows."""
     rows = [(entry.name, entry.num_bytes, entry.note) for entry in plan.entries]

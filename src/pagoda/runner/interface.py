@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pagoda.core.step import RunnerOutput, SchedulerOutput
+from pagoda.planning.ledger import HeldBytes
 
 
 class Runner(Protocol):
@@ -24,3 +25,9 @@ class Runner(Protocol):
     def close(self) -> None:
         """Release device memory and threads. Nothing may be called after it."""
         ...
+
+
+class LoadedRunner(Runner, Protocol):
+    """A runner that holds a model. held: counted once it was loaded, to compare with what was planned."""
+
+    held: HeldBytes

@@ -16,6 +16,7 @@ from pagoda.models.family import Family
 from pagoda.models.weights import load_model
 from pagoda.ops.cpu_program import NativeModel, build_program
 from pagoda.ops.cpu_weights import CpuWeightOps
+from pagoda.planning.ledger import HeldBytes
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
 from pagoda.runner.native_threads import start_threads
@@ -31,8 +32,18 @@ Float32 = npt.NDArray[np.float32]
 class NativeRunner:
     """A `Runner` over a native program. A step is over when it has been submitted."""
 
-    def __init__(self, model: NativeModel, threads: _native.Threads, inputs: InputBatch, real_vocab_size: int) -> None:
-        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding."""
+    def __init__(
+        self,
+        model: NativeModel,
+        threads: _native.Threads,
+        inputs: InputBatch,
+        real_vocab_size: int,
+        weight_bytes: int,
+    ) -> None:
+        """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding.
+        weight_bytes: what the model's weights take.
+        """
+        self.held = HeldBytes(weight_bytes, model.cache.num_bytes)
         self._model, self._threads, self._vocab_size = model, threads, real_vocab_size
         self._requests = RunningRequests(inputs, real_vocab_size)
         self._done: deque[RunnerOutput] = deque()
@@ -148,11 +159,12 @@ def build_native_runner(
     """
     workers = start_threads(threads, instruction_set)
     try:
+        weights = CpuWeightOps(workers, quantization)
         model = load_model(
             checkpoint,
             family,
             spec,
-            CpuWeightOps(workers, quantization),
+            weights,
             lambda done, total: progress("loading weights", done, total),
         )
         native = build_program(
@@ -173,4 +185,5 @@ def build_native_runner(
             "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
         ) from error
     vocab_size = min(real_vocab_size, spec.vocab_size)
-    return NativeRunner(native, workers, InputBatch(num_blocks, block_size, max_num_seqs, vocab_size), vocab_size)
+    inputs = InputBatch(num_blocks, block_size, max_num_seqs, vocab_size)
+    return NativeRunner(native, workers, inputs, vocab_size, weights.num_bytes)

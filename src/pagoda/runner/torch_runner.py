@@ -16,6 +16,7 @@ from pagoda.ops.reference import TorchOps
 from pagoda.ops.reference_batch import Tile, torch_batch, whole_groups
 from pagoda.ops.reference_cache import allocate_kv
 from pagoda.ops.reference_weights import TorchWeight, TorchWeightOps
+from pagoda.planning.ledger import HeldBytes
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.planning.workspace import attention_tile
 from pagoda.progress import Progress, silent
@@ -65,11 +66,14 @@ class TorchRunner:
         device: torch.device,
         real_vocab_size: int,
         *,
+        weight_bytes: int,
         tile: Tile = whole_groups,
     ) -> None:
         """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding.
-        tile: how much attention takes at once.
+        weight_bytes: what the model's weights take. tile: how much attention takes at once.
         """
+        cache = ops.cache
+        self.held = HeldBytes(weight_bytes, sum(tensor.nbytes for tensor in (*cache.keys, *cache.values)))
         self._model, self._ops, self._tile = model, ops, tile
         self._device, self._vocab_size = device, real_vocab_size
         self._requests = RunningRequests(inputs, real_vocab_size)
@@ -172,12 +176,13 @@ def build_torch_runner(
     """
     torch_device, torch_dtype = torch.device(device), _DTYPES[dtype]
     try:
+        weights = TorchWeightOps(torch_device, torch_dtype)
         with torch.inference_mode():
             model = load_model(
                 checkpoint,
                 family,
                 spec,
-                TorchWeightOps(torch_device, torch_dtype),
+                weights,
                 lambda done, total: progress("loading weights", done, total),
             )
             cache = allocate_kv(spec, num_blocks, block_size, torch_device, torch_dtype)
@@ -196,7 +201,8 @@ def build_torch_runner(
         size = torch_dtype.itemsize
         return attention_tile(spec, num_rows=num_rows, num_queries=num_queries, context=context, element_bytes=size)
 
-    return TorchRunner(model, TorchOps(cache), inputs, torch_device, vocab_size, tile=tile)
+    ops = TorchOps(cache)
+    return TorchRunner(model, ops, inputs, torch_device, vocab_size, weight_bytes=weights.num_bytes, tile=tile)
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
