@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pagoda.planning.formats import DENSE_FORMATS, tensor_bytes
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
-from pagoda.planning.native_formats import PackedFormat
 from pagoda.planning.workspace import activation_bytes
 
-FormatOf = str | Mapping[str, str] | Callable[[WeightSpec], str | PackedFormat]
+
+class HeldFormat(Protocol):
+    """A way of holding weights that no file format names: packed for the CPU, or with scales of a GPU's own layout."""
+
+    @property
+    def name(self) -> str: ...
+
+    def tensor_bytes(self, shape: Sequence[int]) -> int: ...
+
+    def row_bytes(self, shape: Sequence[int]) -> int:
+        """Of one row of a table."""
+        ...
+
+
+FormatOf = str | Mapping[str, str] | Callable[[WeightSpec], str | HeldFormat]
 
 
 class Workspace(Protocol):
@@ -86,19 +99,19 @@ def weight_bytes(spec: ModelSpec, format_of: FormatOf) -> int:
 def weight_size(weight: WeightSpec, format_of: FormatOf) -> int:
     """Bytes of one weight."""
     held = format_in(format_of, weight)
-    return held.tensor_bytes(weight.shape) if isinstance(held, PackedFormat) else tensor_bytes(weight.shape, held)
+    return tensor_bytes(weight.shape, held) if isinstance(held, str) else held.tensor_bytes(weight.shape)
 
 
 def row_size(weight: WeightSpec, format_of: FormatOf) -> int:
     """Bytes of one row of a table."""
     held = format_in(format_of, weight)
-    return held.row_bytes(weight.shape) if isinstance(held, PackedFormat) else tensor_bytes(weight.shape[-1:], held)
+    return tensor_bytes(weight.shape[-1:], held) if isinstance(held, str) else held.row_bytes(weight.shape)
 
 
-def format_in(format_of: FormatOf, weight: WeightSpec) -> str | PackedFormat:
+def format_in(format_of: FormatOf, weight: WeightSpec) -> str | HeldFormat:
     """The format of one weight under any of the three kinds of `format_of`."""
     if isinstance(format_of, str):
-        held: str | PackedFormat = format_of
+        held: str | HeldFormat = format_of
     elif isinstance(format_of, Mapping):
         held = format_of[weight.name]
     else:
@@ -107,6 +120,6 @@ def format_in(format_of: FormatOf, weight: WeightSpec) -> str | PackedFormat:
 
 
 def format_name(format_of: FormatOf, weight: WeightSpec) -> str:
-    """The name of that format, packed or not."""
+    """The name of that format."""
     held = format_in(format_of, weight)
-    return held.name if isinstance(held, PackedFormat) else held
+    return held if isinstance(held, str) else held.name

@@ -18,6 +18,7 @@ class Question:
     parameters: a count to reckon with instead of the model's own (`--parameters 7e9`).
     weight_format, kv_format: "bf16", "fp16", "fp8", "int8", "int4", …; None: weights as stored, K and V as the engine
         holds them on that device.
+    threads: of the CPU whose native kernels run it; None: the device is a GPU.
     weights_only: leave the reading of K and V out of the decode step.
     timer: what the engine takes for a step there; None: bounds alone can be told.
     """
@@ -35,5 +36,6 @@ class Question:
     block_size: int = 16
     memory_fraction: float = 0.9
     max_batched_tokens: int = 512
+    threads: int | None = None
     weights_only: bool = False
     timer: StepTimer | None = None
