@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,8 +20,8 @@ class Status(Enum):
 class Request:
     """`num_computed_tokens` catches up with `num_tokens`: prefill, decode and resumption are all just that.
 
-    sampling: effective parameters (max_tokens set). seed: set. end_token_ids: what ends this request, besides
-    sampling.stop_token_ids (empty with ignore_eos).
+    prompt_token_ids: never changes. sampling: effective parameters (max_tokens set). seed: set.
+    end_token_ids: what ends this request, besides sampling.stop_token_ids (empty with ignore_eos).
     num_computed_tokens: positions whose K and V are in the cache, or will be when the steps in flight are done.
     num_pending: tokens sampled by steps in flight, not known here yet.
     num_prompt_logprobs: positions 1 … num_prompt_logprobs have had their prompt log-probabilities sent.
@@ -28,7 +29,7 @@ class Request:
     """
 
     key: RequestKey
-    prompt_token_ids: tuple[int, ...]
+    prompt_token_ids: Sequence[int]
     sampling: SamplingParams
     seed: int
     end_token_ids: frozenset[int] = frozenset()

@@ -10,6 +10,7 @@ times as long to make.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ class NewRequest:
     """
 
     key: RequestKey
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     num_prompt_tokens: int
     sampling: SamplingParams
     seed: int

@@ -1,0 +1,169 @@
+"""simulate: replicas, a router and a virtual clock.
+
+What the clock says corresponds to a real server so:
+
+- A request reaches its replica `StepTimer.request_seconds` after it arrives: the time that the server needs to read it, apply
+  the template and find its tokens, beside the engine. The router chooses when it arrives.
+- The engine looks at what has arrived between steps only, so a request can be in the first step that starts at or after
+  that moment; until then it waits in the engine's inbox, then in the scheduler's queue.
+- All tokens of a step reach their clients at its end. `StepTimer.seconds` is from the start of a step to its results, with
+  what the engine does around it, so the next step starts at that same moment if there is anything to compute.
+
+The time on the network between client and server is left out, as a load generator on the same machine leaves it out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pagoda import checks
+from pagoda.core import invariants
+from pagoda.core.request import Request
+from pagoda.core.step import RequestKey
+from pagoda.errors import InvalidValueError, InvariantError, PagodaError
+from pagoda.planning.costs import CostModel
+from pagoda.planning.step_time import StepTimer
+from pagoda.sampling_params import SamplingParams
+from pagoda.simulation.cluster import ClusterConfig
+from pagoda.simulation.replica import Replica
+from pagoda.simulation.result import Outcomes, Result
+from pagoda.simulation.routing import make_router
+from pagoda.simulation.workload import Arrival, Outcome
+
+# What happens at one moment happens in this order: a step sees all that arrived until the moment it starts.
+_DELIVERY, _TURN = 0, 1
+
+
+def simulate(arrivals: Iterable[Arrival], config: ClusterConfig, costs: CostModel, timer: StepTimer) -> Result:
+    """Serve `arrivals`, which come in the order of their times, until all have ended. Nothing in it is random.
+
+    `arrivals` may be an iterator: each is taken when the clock has come to it.
+    Raises `InvalidValueError` for an arrival that is none: out of order, or with lengths or times that cannot be.
+    """
+    for field, built in (
+        ("allocation", "paged"),
+        ("batching", "continuous"),
+        ("order", "mixed"),
+        ("prefill_replicas", 0),
+    ):
+        if getattr(config, field) != built:
+            raise InvalidValueError(field, getattr(config, field), f"{built!r}, the only one that is built so far")
+    simulation = _Simulation(config, costs, timer)
+    simulation.run(_checked(arrivals))
+    return simulation.result()
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request under way."""
+
+    arrival: Arrival
+    request: Request
+    replica: int
+    first_token: float | None = None
+
+
+class _Simulation:
+    def __init__(self, config: ClusterConfig, costs: CostModel, timer: StepTimer) -> None:
+        self._config = config
+        self._request_seconds = timer.request_seconds
+        self._replicas = [Replica(config, costs, timer) for _ in range(config.num_replicas)]
+        self._router = make_router(config.routing, config.num_replicas)
+        self._outcomes = Outcomes()
+        self._live: dict[RequestKey, _Live] = {}
+        self._idle = [True] * config.num_replicas
+        self._events: list[tuple[float, int, int, int, Request | None]] = []  # (time, kind, number, replica, request)
+        self._num_events = self._num_arrivals = 0
+        self._started = self._now = 0.0
+
+    def run(self, arrivals: Iterator[Arrival]) -> None:
+        events = self._events
+        arrival = next(arrivals, None)
+        if arrival is not None:
+            self._started = self._now = arrival.time
+        while arrival is not None or events:
+            if arrival is not None and (not events or arrival.time <= events[0][0]):
+                self._now = arrival.time
+                self._arrive(arrival)
+                arrival = next(arrivals, None)
+                continue
+            self._now, _, _, replica, request = heapq.heappop(events)
+            if request is not None:
+                self._deliver(request, replica)
+            else:
+                self._turn(replica)
+        if self._live:
+            raise InvariantError(f"the simulation came to a halt with {len(self._live):,} requests under way")
+        for each in self._replicas:
+            invariants.check(each.scheduler)
+
+    def result(self) -> Result:
+        return Result(
+            self._outcomes,
+            tuple(replica.use for replica in self._replicas),
+            self._started,
+            self._now,
+            self._config.num_blocks,
+            self._config.block_size,
+        )
+
+    def _arrive(self, arrival: Arrival) -> None:
+        key = RequestKey(str(self._num_arrivals), 0)
+        self._num_arrivals += 1
+        replica = self._router.choose(arrival)
+        request = Request(
+            key, range(arrival.prompt_tokens), _sampling(arrival.output_tokens), 0, arrival_time=arrival.time
+        )
+        self._live[key] = _Live(arrival, request, replica)
+        self._at(arrival.time + self._request_seconds, _DELIVERY, replica, request)
+
+    def _deliver(self, request: Request, replica: int) -> None:
+        try:
+            self._replicas[replica].scheduler.add(request)
+        except PagodaError as error:
+            self._end(request.key, None, str(error))
+            return
+        if self._idle[replica]:
+            self._idle[replica] = False
+            self._at(self._now, _TURN, replica)
+
+    def _turn(self, number: int) -> None:
+        """Between two steps of a replica."""
+        replica = self._replicas[number]
+        for event in replica.finish():
+            if event.index == 0:
+                self._live[event.key].first_token = self._now
+            if event.finish_reason is not None:
+                self._end(event.key, self._now)
+        seconds = replica.start()
+        self._idle[number] = seconds is None
+        if seconds is not None:
+            self._at(self._now + seconds, _TURN, number)
+
+    def _end(self, key: RequestKey, end: float | None, refusal: str | None = None) -> None:
+        live = self._live.pop(key)
+        self._router.ended(live.replica)
+        self._outcomes.append(
+            Outcome(live.arrival, live.first_token, end, live.replica, live.request.num_preemptions, refusal)
+        )
+
+    def _at(self, time: float, kind: int, replica: int, request: Request | None = None) -> None:
+        heapq.heappush(self._events, (time, kind, self._num_events, replica, request))
+        self._num_events += 1
+
+
+@lru_cache(maxsize=10_000)
+def _sampling(max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+
+
+def _checked(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
+    before = 0.0
+    for number, arrival in enumerate(arrivals):
+        before = checks.number(f"arrivals[{number}].time", arrival.time, before)
+        checks.integer(f"arrivals[{number}].prompt_tokens", arrival.prompt_tokens, 1)
+        checks.integer(f"arrivals[{number}].output_tokens", arrival.output_tokens, 1)
+        yield arrival
