@@ -1,6 +1,7 @@
 #include "kv_cache.h"
 
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -12,15 +13,16 @@ KVCache::KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t nu
     : num_blocks_(num_blocks), block_size_(block_size) {
   if (block_size == 0 || block_size % 16 != 0)
     throw std::invalid_argument("block_size is " + std::to_string(block_size) + ", must be a multiple of 16");
-  size_t elements = 0;
+  size_t bytes = 0;
   for (const auto& [kv_heads, head_dim] : layers) {
+    if (kv_heads == 0) throw std::invalid_argument("kv_heads is 0, must be at least 1");
     if (head_dim == 0 || head_dim % 2 != 0)
       throw std::invalid_argument("head_dim is " + std::to_string(head_dim) + ", must be even");
-    const size_t head = block_size * head_dim;
-    layers_.push_back({kv_heads, head_dim, nullptr, nullptr, head, kv_heads * head});
-    elements += 2 * num_blocks * kv_heads * head;
+    const size_t head = size_product({block_size, head_dim}), block = size_product({kv_heads, head});
+    layers_.push_back({kv_heads, head_dim, nullptr, nullptr, head, block});
+    if (__builtin_add_overflow(bytes, size_product({2, sizeof(uint16_t), num_blocks, block}), &bytes)) throw std::bad_alloc();
   }
-  memory_ = Memory(elements * sizeof(uint16_t));
+  memory_ = Memory(bytes);
   uint16_t* next = reinterpret_cast<uint16_t*>(memory_.data());
   for (Layer& layer : layers_) {
     layer.k = next;

@@ -21,8 +21,8 @@ class KVCache {
     size_t block_elements;   // of one block
   };
 
-  // layers: (kv_heads, head_dim). Pages are not touched before they are written. Throws std::bad_alloc, and
-  // std::invalid_argument for an odd head_dim or a block_size that is no multiple of 16.
+  // layers: (kv_heads, head_dim). Pages are not touched before they are written. Throws std::bad_alloc, also for a size
+  // that no number holds, and std::invalid_argument for no heads, an odd head_dim or a block_size that is no multiple of 16.
   KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size);
 
   size_t num_blocks() const { return num_blocks_; }

@@ -12,6 +12,13 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
+size_t size_product(std::initializer_list<size_t> factors) {
+  size_t product = 1;
+  for (const size_t factor : factors)
+    if (__builtin_mul_overflow(product, factor, &product)) throw std::bad_alloc();
+  return product;
+}
+
 Memory::Memory(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   // Huge pages save most of the look-ups of addresses; they must begin at a multiple of their size.

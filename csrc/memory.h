@@ -3,8 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace pagoda {
+
+// Throws std::bad_alloc where the product is larger than any memory.
+size_t size_product(std::initializer_list<size_t> factors);
 
 class Memory {
  public:

@@ -64,6 +64,8 @@ def test_caches_that_cannot_be() -> None:
         _native.KVCache([(1, 33)], 4, 16)
     with pytest.raises(ValueError, match="block_size is 24"):
         _native.KVCache([(1, 32)], 4, 24)
+    with pytest.raises(ValueError, match="kv_heads is 0"):
+        _native.KVCache([(0, 32)], 4, 16)
     with pytest.raises(MemoryError):
         _native.KVCache([(8, 128)] * 100, 1 << 30, 16)
     cache = _native.KVCache([(1, 32)], 4, 16)
@@ -71,6 +73,20 @@ def test_caches_that_cannot_be() -> None:
     for layer, block in [(1, 0), (0, 4)]:
         with pytest.raises(IndexError):
             cache.keys(layer, block)
+
+
+@pytest.mark.parametrize(
+    ("layers", "num_blocks", "block_size"),
+    [
+        ([(1, 1 << 60)], 1, 16),  # a head of a block: 2**64 elements
+        ([(1 << 60, 2)], 1, 16),  # a block
+        ([(1, 2)], 1 << 59, 16),  # a layer
+        ([(1, 2)] * 2, 1 << 56, 64),  # the layers together: 2**64 bytes
+    ],
+)
+def test_caches_of_sizes_that_no_number_holds(layers: list[tuple[int, int]], num_blocks: int, block_size: int) -> None:
+    with pytest.raises(MemoryError):
+        _native.KVCache(layers, num_blocks, block_size)
 
 
 def test_tensors_that_cannot_be(threads: _native.Threads) -> None:
