@@ -23,7 +23,7 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Release device memory and threads. Nothing may be called after it."""
+        """Release device memory and threads. Nothing may be called after it but itself, without effect."""
         ...
 
 

@@ -72,7 +72,7 @@ class NativeRunner:
 
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
-        del self._model
+        vars(self).pop("_model", None)
         self._threads.close()
 
 

@@ -97,7 +97,8 @@ class TorchRunner:
 
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
-        del self._model, self._ops, self._launched
+        for name in ("_model", "_ops", "_launched"):
+            vars(self).pop(name, None)
         if self._device.type == "cuda":  # torch keeps freed memory, which the next model's plan would not see
             torch.cuda.empty_cache()
 
