@@ -17,6 +17,9 @@ namespace {
 using LogitsIn = nb::ndarray<const float, nb::ndim<2>, nb::device::cpu>;
 
 Logits checked(const LogitsIn& logits, size_t vocab_size) {
+  if (vocab_size > kMostTokens)
+    throw std::invalid_argument("vocab_size is " + std::to_string(vocab_size) + ", must be at most " +
+                                std::to_string(kMostTokens));
   if (vocab_size < 1 || vocab_size > logits.shape(1))
     throw std::invalid_argument("vocab_size is " + std::to_string(vocab_size) + ", must be 1 to the " +
                                 std::to_string(logits.shape(1)) + " columns of logits");

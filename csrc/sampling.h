@@ -8,6 +8,9 @@
 
 namespace pagoda {
 
+// So many tokens that weigh the most sum to 2^62 (line.h): no sum of weights leaves an int64_t.
+inline constexpr size_t kMostTokens = (size_t{1} << 22) - 1;
+
 // Rows of logits; what lies beyond `vocab_size` in a row is padding.
 struct Logits {
   const float* data;

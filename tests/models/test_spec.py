@@ -128,6 +128,7 @@ REFUSED = [
     ({"vocab_size": "64"}, "vocab_size: got '64', must be an integer"),
     ({"hidden_size": 0}, "hidden_size: got 0, must be an integer from 1"),
     ({"hidden_size": True}, "hidden_size: got True"),
+    ({"vocab_size": 1 << 22}, "vocab_size: got 4194304, must be an integer from 1 to 4,194,303"),
     ({"hidden_size": 10**12}, "hidden_size: got 1000000000000, must be an integer from 1 to 16,777,216"),
     ({"num_hidden_layers": 10**9}, "num_hidden_layers: got 1000000000, must be an integer from 1 to 1,024"),
     ({"intermediate_size": 10**30}, "intermediate_size: got 1"),

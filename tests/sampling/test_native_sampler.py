@@ -174,6 +174,19 @@ def test_what_lies_outside_is_refused(threads: _native.Threads) -> None:
         _native.logprobs(threads, logits, 8, one, one + 7, 0)
     with pytest.raises(ValueError, match="vocab_size is 9"):
         _native.logprobs(threads, logits, 9, one, one, 0)
+    most = 1 << 22
+    with pytest.raises(ValueError, match="vocab_size is 4194304, must be at most 4194303"):
+        _native.logprobs(threads, np.zeros((2, most), np.float32), most, one, one, 0)
     batch = SamplingBatch.of([new_state(8)] * 3)
     with pytest.raises(IndexError, match="random_rows has 2, must be below 2"):
         sample(threads, logits, batch, 8)
+
+
+def test_the_largest_vocabulary_may_be_flat(threads: _native.Threads) -> None:
+    """So many of the largest weights still have a sum."""
+    vocab_size = (1 << 22) - 1
+    state = new_state(vocab_size, temperature=1.0, top_p=1.0, seed=3)
+    batch = SamplingBatch.of([state])
+    token_ids, broken = sample(threads, np.zeros((1, vocab_size), np.float32), batch, vocab_size)
+    assert not broken[0]
+    assert token_ids[0] == int(batch.uniforms[0] * vocab_size)

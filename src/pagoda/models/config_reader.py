@@ -22,6 +22,8 @@ ROPE_SCALINGS = ("default", "linear", "llama3")
 _MOST_LAYERS = 1024
 _MOST = 1 << 24
 _LONGEST_CONTEXT = 1 << 31
+# Token choice sums integer weights of up to 2**40 a token (`sampling.torch_sampler`) in 64 bits.
+_LARGEST_VOCABULARY = (1 << 22) - 1
 # Beyond these the angles of RoPE leave what float32 can hold.
 _LARGEST_ROPE_BASE = 1e12
 _LARGEST_ROPE_FACTOR = 1e6
@@ -49,6 +51,9 @@ class ConfigReader:
 
     def num_layers(self) -> int:
         return self.size("num_hidden_layers", maximum=_MOST_LAYERS)
+
+    def vocab_size(self) -> int:
+        return self.size("vocab_size", maximum=_LARGEST_VOCABULARY)
 
     def context_length(self) -> int:
         return self.size("max_position_embeddings", maximum=_LONGEST_CONTEXT)

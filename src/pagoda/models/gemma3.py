@@ -52,7 +52,7 @@ class Gemma3Family(Family):
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         reader = ConfigReader(config)
         reader.refuse(_REFUSED)
-        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.size("vocab_size")
+        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.vocab_size()
         num_heads, num_kv_heads, head_dim = reader.head_counts()
         scalar = hidden / num_heads if num_layers == _LAYERS_OF_27B else head_dim
         scale = reader.positive("query_pre_attn_scalar", scalar) ** -0.5

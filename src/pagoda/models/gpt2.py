@@ -42,7 +42,7 @@ class Gpt2Family(Family):
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         reader = ConfigReader(config)
         reader.refuse({"add_cross_attention": "cross attention is not supported"})
-        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.size("vocab_size")
+        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.vocab_size()
         num_heads, _, head_dim = reader.head_counts()
         if num_heads * head_dim != hidden:
             reader.fail(f"hidden_size, {hidden:,}, is not num_attention_heads × head_dim, {num_heads:,} × {head_dim:,}")

@@ -58,7 +58,7 @@ class LlamaFamily(Family):
         reader = ConfigReader(config)
         reader.refuse(_REFUSED)
         kind = reader.name("model_type")
-        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.size("vocab_size")
+        hidden, num_layers, vocab = reader.size("hidden_size"), reader.num_layers(), reader.vocab_size()
         num_heads, num_kv_heads, head_dim = reader.head_counts()
         rope = reader.rope(head_dim)
         scale = reader.positive("attention_scale", head_dim**-0.5)

@@ -25,7 +25,7 @@ import torch
 
 from pagoda.sampling.batch import Edits, SamplingBatch
 
-_ONE = 2.0**40  # The largest token's weight: 2**20 tokens sum to less than 2**63.
+_ONE = 2.0**40  # The largest token's weight: the most tokens a vocabulary may have, 2**22 - 1, sum to less than 2**62.
 _LINE = 512  # How much of the line is sorted at first: nearly always enough, and ten times cheaper than all of it.
 _ID_BITS = 0xFFFFFFFF
 
