@@ -14,7 +14,12 @@ Program::Program(Threads& threads, KVCache& cache, size_t max_tokens, size_t max
     : threads_(threads), cache_(cache), max_tokens_(max_tokens), max_seqs_(max_seqs), max_logit_rows_(max_logit_rows),
       arena_(arena_bytes), num_ids_(std::numeric_limits<size_t>::max()), num_positions_(num_ids_) {
   require(max_tokens > 0 && max_seqs > 0 && max_logit_rows > 0, "max_tokens, max_seqs and max_logit_rows must be at least 1");
-  record(prologue(cache_, ropes_));
+  append(prologue(cache_, ropes_));
+}
+
+Program::Caller::Caller(Program& program) : has_caller_(program.has_caller_) {
+  if (has_caller_.exchange(true, std::memory_order_acquire))
+    throw std::runtime_error("the program is in use: it is for one caller at a time");
 }
 
 size_t Program::declare(size_t width, int64_t f32, int64_t bf16, int64_t q8) {
@@ -38,6 +43,7 @@ size_t Program::declare(size_t width, int64_t f32, int64_t bf16, int64_t q8) {
 }
 
 size_t Program::declare_rope(std::vector<float> inverse_frequencies) {
+  const Caller caller(*this);
   auto rope = std::make_unique<Rope>();
   rope->inverse_frequencies = std::move(inverse_frequencies);
   const size_t numbers = max_tokens_ * rope->half();
@@ -62,6 +68,7 @@ const Rope* Program::rope(int64_t index) const {
 }
 
 const AttentionPlan& Program::plan(const AttentionShape& shape) {
+  const Caller caller(*this);
   for (const auto& plan : plans_)
     if (plan->shape() == shape) return *plan;
   const size_t max_context = cache_.num_blocks() * cache_.block_size();
@@ -80,6 +87,11 @@ void Program::look_up(const Matrix& table, bool by_position) {
 }
 
 void Program::record(CommandPtr command) {
+  const Caller caller(*this);
+  append(std::move(command));
+}
+
+void Program::append(CommandPtr command) {
   require(logits_.data() == nullptr, "the logits are the last command");
   commands_.push_back(std::move(command));
   const size_t bytes = align64(commands_.back()->scratch_bytes());
@@ -92,13 +104,15 @@ void Program::record(CommandPtr command) {
 }
 
 void Program::record_logits(const StepTensor& x, const Matrix& head) {
+  const Caller caller(*this);
   Memory logits(max_logit_rows_ * head.num_columns() * sizeof(float));
-  record(logits_linear(kernels(), reinterpret_cast<float*>(logits.data()), x, head, threads_.count()));
+  append(logits_linear(kernels(), reinterpret_cast<float*>(logits.data()), x, head, threads_.count()));
   logits_ = std::move(logits);
   vocab_size_ = head.num_columns();
 }
 
 void Program::run(const Step& step) {
+  const Caller caller(*this);
   check(step);
   step_ = step;
   slice(0);
@@ -107,6 +121,7 @@ void Program::run(const Step& step) {
 }
 
 void Program::run_logits(size_t first) {
+  const Caller caller(*this);
   if (first >= step_.num_logit_rows)
     throw std::out_of_range("first is " + std::to_string(first) + ", the step had " + std::to_string(step_.num_logit_rows) +
                             " rows of logits");

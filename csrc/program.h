@@ -1,8 +1,12 @@
 // Commands over tensors in one arena, recorded once and run every step.
 //
 // A step is one call of the threads: each command is a stage, whose items any worker may take.
+//
+// A program is for one caller at a time. A step, a slice of logits or something recorded while another call has it throws
+// std::runtime_error.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -53,10 +57,24 @@ class Program {
     const Command* command;
   };
 
+  // Has the program while it lives.
+  class Caller {
+   public:
+    explicit Caller(Program& program);
+    ~Caller() { has_caller_.store(false, std::memory_order_release); }
+    Caller(const Caller&) = delete;
+    Caller& operator=(const Caller&) = delete;
+
+   private:
+    std::atomic<bool>& has_caller_;
+  };
+
+  void append(CommandPtr command);
   void check(const Step& step) const;   // program_check.cpp
   void slice(size_t first);
   void run_commands(const CommandPtr* first, const CommandPtr* end);
 
+  std::atomic<bool> has_caller_{false};
   Threads& threads_;
   KVCache& cache_;
   size_t max_tokens_;

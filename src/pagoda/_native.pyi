@@ -74,7 +74,8 @@ class KVCache:
     """The paged K and V of every layer in bf16, zeroed. Layout: csrc/kernels/kernels.h."""
 
     def __init__(self, layers: Sequence[tuple[int, int]], num_blocks: int, block_size: int) -> None:
-        """layers: (kv_heads, head_dim) of each; head_dim even, block_size a multiple of 16. Raises MemoryError."""
+        """layers: (kv_heads, head_dim) of each; head_dim even, block_size a multiple of 16. Raises ValueError, and
+        MemoryError for more bytes than there are, or than 64 bits can count."""
     @property
     def num_bytes(self) -> int: ...
     def keys(self, layer: int, block: int) -> Float32:
@@ -86,6 +87,9 @@ class Program:
 
     Tensors are numbered as they are declared. A command reads its inputs in the form it needs (f32 unless said otherwise)
     and writes every form that its output was declared with. `rows` of the step: T tokens, or R rows of logits.
+
+    A program is for one caller at a time: to run it, or to record more, while another thread runs it raises RuntimeError
+    and leaves that step alone.
     """
 
     def __init__(
@@ -162,13 +166,14 @@ def choose(
     uniforms: Float64,
 ) -> tuple[Int64, Bool]:
     """A token for each row of logits [R, ≥ vocab_size] as `sampling.torch_sampler` says (from its point 3 on): token ids
-    [R], and which rows are broken [R] (a NaN or +inf, or nothing but −inf). random_rows [K] and what follows: of those."""
+    [R], and which rows are broken [R] (a NaN or +inf, or nothing but −inf). random_rows [K] and what follows: of those.
+    Raises ValueError for a vocab_size of 2**22 or more, whose weights might not have a sum in 64 bits."""
 
 def logprobs(
     threads: Threads, logits: Float32, vocab_size: int, rows: Int64, token_ids: Int64, alternatives: int
 ) -> tuple[Int64, Float32, Int64]:
     """Of the tokens `token_ids` [N] under rows `rows` [N], then of the most likely: (ids, log-probabilities, ranks), each
-    [N, 1 + min(alternatives, vocab_size)]."""
+    [N, 1 + min(alternatives, vocab_size)]. Raises ValueError for a vocab_size of 2**22 or more."""
 
 def read_bandwidth(threads: Threads, num_bytes: int) -> float:
     """Bytes a second that all threads read together from a buffer of that size, best of several patterns."""

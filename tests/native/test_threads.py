@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -59,6 +60,51 @@ def test_callers_at_the_same_time_wait_for_each_other() -> None:
     for thread in callers:
         thread.join(timeout=60)
     assert results == [True] * 60
+    threads.close()
+
+
+@pytest.mark.parametrize("second", ["run", "logits", "record"])
+def test_a_program_is_for_one_caller_at_a_time(second: str) -> None:
+    """Who comes second is refused, and the step of who came first is not harmed."""
+    threads, rows = pool(2), np.arange(512 * 32, dtype=np.float32).reshape(512, 32)
+    program = SmallProgram(threads)
+    x, same = program.input(threads, rows), float_matrix(threads, np.eye(32, dtype=np.float32))
+    y = program.tensor(32)
+    for _ in range(200):  # long enough for the other one to come in the middle of it
+        program.native.linear(y, x, same)
+        x, y = y, x
+    program.native.select_rows(y, x)
+    program.native.logits_linear(y, same)
+    # Each of these is wrong, whoever else calls: it is refused for that as long as nobody does.
+    attempts: dict[str, Callable[[], object]] = {
+        "run": lambda: program.run([(0, 513)]),
+        "logits": lambda: program.native.logits(512),
+        "record": lambda: program.native.add(x, x, x),
+    }
+    results: list[bool] = []
+    refused: list[str] = []
+
+    def first() -> None:
+        while not refused and len(results) < 100:
+            try:
+                logits = program.run([(0, 512)])
+            except RuntimeError as error:  # the other one was there before
+                refused.append(str(error))
+            else:
+                results.append(np.array_equal(logits, rows[: len(logits)]))
+
+    caller = threading.Thread(target=first)
+    caller.start()
+    while caller.is_alive() and not refused:
+        try:
+            attempts[second]()
+        except (ValueError, IndexError):
+            pass
+        except RuntimeError as error:
+            refused.append(str(error))
+    caller.join()
+    assert set(refused) == {"the program is in use: it is for one caller at a time"}
+    assert all(results)
     threads.close()
 
 
