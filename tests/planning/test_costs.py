@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagoda.planning.costs import CostModel, attended_pairs, linear_flops, visible_keys
+from pagoda.planning.costs import CostModel, linear_flops
 from pagoda.planning.data_flow import data_flow, summed_over_layers
 from pagoda.planning.hardware import Hardware
+from pagoda.planning.mask import attended_pairs, visible_keys
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from tests.planning.specs import llama_7b, smollm2, tiny
 

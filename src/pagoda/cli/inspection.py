@@ -115,7 +115,7 @@ def _step(holding: Holding, rows: Sequence[tuple[int, int]], activations: int) -
     """One step: its cost, and the same by part. activations: bytes of one of their numbers."""
     spec, held, kv = holding.spec, holding.format_of, holding.kv_element_bytes
     cost = CostModel(spec, held, kv).step_cost(rows)
-    parts = data_flow(spec, rows, format_of=held, element_bytes=activations, kv_element_bytes=kv)
+    parts = data_flow(spec, rows, format_of=held, element_bytes=activations, kv_held=kv)
     layers = Counter(part.name for part in parts)
     return {
         "num_tokens": cost.num_tokens,

@@ -6,6 +6,12 @@ counted exactly). Norms, RoPE, softmax, activations and sampling are left out: l
 
 Bytes are the least that must move (Pope et al., arXiv:2211.05102): every weight of a product once a step whatever the
 number of tokens, one row of a table per token, K and V of each request's visible context once, and new K and V once.
+
+Of a mixture of experts a token computes its own experts' products. A step reads those experts that at least one of its
+tokens is sent to: their expected number, if tokens choose independently and evenly (`experts_touched`); a router that
+favours some experts, or a text whose tokens choose alike, touches fewer.
+
+Latent attention can be computed in two ways that give the same numbers; `latent.py` says which one is counted.
 """
 
 from __future__ import annotations
@@ -15,10 +21,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pagoda.planning.holding import FormatOf, row_size, weight_size
+from pagoda.planning.kv_format import KVHeld, kv_size
+from pagoda.planning.latent import latent_flops
+from pagoda.planning.mask import attended_pairs, visible_keys
 from pagoda.planning.memory import kv_bytes_per_token
-from pagoda.planning.model_spec import AttentionSpec, ModelSpec, WeightSpec
+from pagoda.planning.model_spec import AttentionSpec, ExpertsSpec, ModelSpec, WeightSpec
 
-PRODUCTS = ("attention", "feed_forward", "head")
+PRODUCTS = ("attention", "feed_forward", "experts", "head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +53,37 @@ class StepCost:
 class CostModel:
     """`step_cost` for one model: all that does not depend on the step is worked out here, once.
 
-    format_of: how weights are held (see `holding.weight_bytes`). kv_element_bytes: of K and V in the cache.
+    format_of: how weights are held (see `holding.weight_bytes`). kv_held: how K and V are (see `kv_format.KVHeld`).
     """
 
-    def __init__(self, spec: ModelSpec, format_of: FormatOf, kv_element_bytes: int) -> None:
+    def __init__(self, spec: ModelSpec, format_of: FormatOf, kv_held: KVHeld) -> None:
         head = head_weight(spec)
-        layer_products = [weight for weight in spec.weights if is_product(weight) and weight is not head]
-        self.flops_per_token = sum(linear_flops(1, *weight.shape) for weight in layer_products)
+        self.flops_per_token = sum(product_flops(spec, weight) for weight in spec.weights if weight is not head)
         self.flops_per_logit_row = linear_flops(1, *head.shape)
         self.head_bytes = weight_size(head, format_of)
         tables = [weight for weight in spec.weights if weight.part == "embedding"]
         self.embedding_bytes_per_token = sum(row_size(weight, format_of) for weight in tables)
         held_by_tables = sum(weight_size(weight, format_of) for weight in tables)
         everything = sum(weight_size(weight, format_of) for weight in spec.weights)
-        self.layer_bytes = everything - held_by_tables - (0 if spec.tied_embeddings else self.head_bytes)
-        self.kv_bytes_per_token = kv_bytes_per_token(spec, kv_element_bytes)
+        # Experts' matrices of equal size are read alike: (experts, bytes of all of one matrix, how many such matrices).
+        stacks: Counter[tuple[ExpertsSpec, int]] = Counter()
+        for weight in spec.weights:
+            if (experts := spec.experts_of(weight)) is not None:
+                stacks[experts, weight_size(weight, format_of)] += 1
+        self._experts = tuple((experts, size, count) for (experts, size), count in stacks.items())
+        held_by_experts = sum(size * count for _, size, count in self._experts)
+        self.layer_bytes = (
+            everything - held_by_tables - held_by_experts - (0 if spec.tied_embeddings else self.head_bytes)
+        )
+        self.kv_bytes_per_token = kv_bytes_per_token(spec, kv_held)
         # Layers with the same window see the same keys: (window, FLOPs per query and key, KV bytes per key).
         flops: Counter[int | None] = Counter()
         sizes: Counter[int | None] = Counter()
         for layer in spec.layers:
-            flops[layer.attention.window] += attention_flops(layer.attention, 1)
-            sizes[layer.attention.window] += kv_size(layer.attention, kv_element_bytes)
+            flops[layer.attention.window] += 0 if layer.attention.latent else attention_flops(layer.attention, 1)
+            sizes[layer.attention.window] += kv_size(layer.attention, kv_held)
         self._windows = tuple((window, flops[window], sizes[window]) for window in flops)
+        self._latents = tuple(Counter(layer.attention for layer in spec.layers if layer.attention.latent).items())
 
     def step_cost(self, rows: Iterable[tuple[int, int]], num_logit_rows: int | None = None) -> StepCost:
         """The cost of computing positions start … start + num_tokens - 1 of each row (start, num_tokens).
@@ -83,6 +101,8 @@ class CostModel:
                     pairs, keys = attended_pairs(start, count, window), visible_keys(start, count, window)
                 attention += flops * pairs
                 read += size * keys
+            for latent, num_layers in self._latents:
+                attention += num_layers * latent_flops(latent, start, count).total
         logit_rows = num_rows if num_logit_rows is None else num_logit_rows
         if not num_tokens:
             return StepCost(0, 0, 0, 0, 0)
@@ -91,7 +111,8 @@ class CostModel:
             flops=num_tokens * self.flops_per_token + attention + logit_rows * self.flops_per_logit_row,
             weight_bytes=self.layer_bytes
             + num_tokens * self.embedding_bytes_per_token
-            + (self.head_bytes if logit_rows else 0),
+            + (self.head_bytes if logit_rows else 0)
+            + sum(count * touched_bytes(size, experts, num_tokens) for experts, size, count in self._experts),
             kv_read_bytes=read,
             kv_written_bytes=num_tokens * self.kv_bytes_per_token,
             attention_flops=attention,
@@ -104,25 +125,30 @@ def linear_flops(num_tokens: int, out_features: int, in_features: int) -> int:
     return 2 * num_tokens * out_features * in_features
 
 
+def product_flops(spec: ModelSpec, weight: WeightSpec) -> int:
+    """Of one token through one weight: 0 for what is no product; of experts through those that it is sent to."""
+    return 2 * spec.active_elements(weight) if is_product(weight) else 0
+
+
+def experts_touched(experts: ExpertsSpec, num_tokens: int) -> float:
+    """How many different experts num_tokens tokens are sent to, expected: count × (1 - (1 - per_token / count) ^ num_tokens).
+
+    Assumes that each token chooses independently of the others, and every expert equally often.
+    """
+    return experts.count * (1.0 - (1.0 - experts.per_token / experts.count) ** num_tokens)
+
+
+def touched_bytes(stack_bytes: int, experts: ExpertsSpec, num_tokens: int) -> int:
+    """Bytes read of one matrix of all experts, [experts, out, in] of stack_bytes, in a step of num_tokens tokens."""
+    return round(stack_bytes * experts_touched(experts, num_tokens) / experts.count)
+
+
 def attention_flops(attention: AttentionSpec, pairs: int) -> int:
-    """Scores and weighted values of so many (query, key) pairs, over all heads: 2 × 2 × heads × head_dim a pair."""
+    """Scores and weighted values of so many (query, key) pairs, over all heads: 2 × 2 × heads × head_dim a pair.
+
+    Of a latent attention see `latent_flops`.
+    """
     return 4 * attention.num_heads * attention.head_dim * pairs
-
-
-def attended_pairs(start: int, num_tokens: int, window: int | None) -> int:
-    """(query, key) pairs of positions start … start + num_tokens - 1: a token sees itself and all before it in its window."""
-    return _pairs_before(start + num_tokens, window) - _pairs_before(start, window)
-
-
-def visible_keys(start: int, num_tokens: int, window: int | None) -> int:
-    """How many keys at least one of the positions start … start + num_tokens - 1 sees."""
-    end = start + num_tokens
-    return end if window is None or not num_tokens else min(end, window + num_tokens - 1)
-
-
-def kv_size(attention: AttentionSpec, element_bytes: int) -> int:
-    """Bytes of K and V of one token in one layer."""
-    return 2 * attention.num_kv_heads * attention.head_dim * element_bytes
 
 
 def head_weight(spec: ModelSpec) -> WeightSpec:
@@ -132,11 +158,5 @@ def head_weight(spec: ModelSpec) -> WeightSpec:
 
 
 def is_product(weight: WeightSpec) -> bool:
-    """Whether tokens are multiplied by it: a matrix, and no table."""
-    return weight.part in PRODUCTS and len(weight.shape) == 2
-
-
-def _pairs_before(end: int, window: int | None) -> int:
-    """Pairs of the queries 0 … end - 1: the sum of min(position + 1, window)."""
-    ramp = end if window is None else min(end, window)
-    return ramp * (ramp + 1) // 2 + (end - ramp) * ramp
+    """Whether tokens are multiplied by it: a matrix (or one of each expert), and no table."""
+    return weight.part in PRODUCTS and len(weight.shape) >= 2

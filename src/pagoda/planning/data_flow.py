@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pagoda.planning.costs import (
-    attended_pairs,
-    attention_flops,
-    head_weight,
-    is_product,
-    kv_size,
-    linear_flops,
-    visible_keys,
-)
+from pagoda.planning.costs import attention_flops, head_weight, linear_flops, product_flops, touched_bytes
 from pagoda.planning.holding import FormatOf, row_size, weight_size
-from pagoda.planning.model_spec import ModelSpec, WeightSpec
+from pagoda.planning.kv_format import KVHeld, key_size, kv_size, value_size
+from pagoda.planning.latent import LatentFlops, latent_flops
+from pagoda.planning.mask import attended_pairs, visible_keys
+from pagoda.planning.model_spec import AttentionSpec, ModelSpec, WeightSpec
 
 FLOAT32 = 4
+
+# Of queries, keys and latents; every other norm is of the residual stream.
+_INNER_NORMS = ("q_norm", "k_norm", "q_a_norm", "kv_a_norm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +40,16 @@ def data_flow(
     *,
     format_of: FormatOf,
     element_bytes: int,
-    kv_element_bytes: int | None = None,
+    kv_held: KVHeld | None = None,
     num_logit_rows: int | None = None,
 ) -> tuple[PartCost, ...]:
     """The parts of a step in the order they run; FLOPs, weights and KV sum to what `CostModel.step_cost` says.
 
     rows: (start, num_tokens) of each request. format_of: how weights are held. element_bytes: of activations.
-    kv_element_bytes: of the KV cache; by default the same.
+    kv_held: how K and V are cached (see `kv_format.KVHeld`); by default as activations.
     num_logit_rows: how many positions get logits and are sampled from; by default one a row.
     """
-    kv_bytes = element_bytes if kv_element_bytes is None else kv_element_bytes
+    held = element_bytes if kv_held is None else kv_held
     num_tokens = sum(count for _, count in rows)
     logit_rows = len(rows) if num_logit_rows is None else num_logit_rows
     hidden = num_tokens * spec.hidden_size * element_bytes
@@ -67,7 +65,7 @@ def data_flow(
         if weight.layer is not None:
             by_layer[weight.layer].append(weight)
     for index, weights in by_layer.items():
-        parts += _layer(spec, index, weights, rows, format_of, element_bytes=element_bytes, kv_element_bytes=kv_bytes)
+        parts += _layer(spec, index, weights, rows, format_of, element_bytes=element_bytes, kv_held=held)
     parts.append(PartCost("final norm", weight_bytes=_size(norms, format_of), activation_bytes=4 * hidden))
     parts.append(
         PartCost(
@@ -105,52 +103,84 @@ def _layer(
     format_of: FormatOf,
     *,
     element_bytes: int,
-    kv_element_bytes: int,
+    kv_held: KVHeld,
 ) -> list[PartCost]:
     attention, ffn = spec.layers[index].attention, spec.layers[index].feed_forward
     num_tokens = sum(count for _, count in rows)
     q_size = attention.num_heads * attention.head_dim
-    qkv_size = q_size + 2 * attention.num_kv_heads * attention.head_dim
-    inner = ffn.intermediate_size
+    inner = ffn.active_size
     widened = 2 * inner if ffn.gated else inner
-    pairs = sum(attended_pairs(start, count, attention.window) for start, count in rows)
     keys = sum(visible_keys(start, count, attention.window) for start, count in rows)
-    kv = kv_size(attention, kv_element_bytes)
+    scores, values = _attention(attention, rows)
 
     def part(name: str, elements: int, held: Sequence[WeightSpec] = (), **others: int) -> PartCost:
         """elements: of activations, read and written, per token."""
-        products = sum(linear_flops(num_tokens, *weight.shape) for weight in held if is_product(weight))
         return PartCost(
             name,
             index,
-            flops=products + others.pop("flops", 0),
-            weight_bytes=_size(held, format_of),
+            flops=num_tokens * sum(product_flops(spec, weight) for weight in held) + others.pop("flops", 0),
+            weight_bytes=sum(_read_bytes(spec, weight, num_tokens, format_of) for weight in held),
             activation_bytes=num_tokens * elements * element_bytes,
             **others,
         )
 
     hidden = spec.hidden_size
-    norms = [weight for weight in weights if weight.part == "norm"]
-    qk_norms = [weight for weight in norms if _short_name(weight) in ("q_norm", "k_norm")]
-    stream_norms = [weight for weight in norms if weight not in qk_norms]
-    num_norms = sum(not _short_name(weight).endswith("_bias") for weight in stream_norms)
-    output = [weight for weight in weights if _short_name(weight).startswith("attention_output")]
-    qkv = [weight for weight in weights if weight.part == "attention" and weight not in output]
-    down = [weight for weight in weights if _short_name(weight).startswith("down")]
-    widening = [weight for weight in weights if weight.part == "feed_forward" and weight not in down]
-    half = attention_flops(attention, pairs) // 2
+    of = _grouped(weights)
+    num_norms = sum(not _short_name(weight).endswith("_bias") for weight in of["norms"])
+    router = [part("router", hidden + ffn.experts.count, of["router"])] if ffn.experts else []
     return [
         # Stream and sublayer output in, their sum and its norm out.
-        part("norms", 4 * hidden * num_norms, stream_norms),
-        part("q, k, v", hidden + qkv_size, qkv),
-        part("RoPE, KV write", qkv_size + q_size, qk_norms, kv_written_bytes=num_tokens * kv),
-        part("attention scores", q_size, flops=half, kv_read_bytes=keys * kv // 2),
-        part("attention values", q_size, flops=half, kv_read_bytes=keys * kv // 2),
-        part("attention output", q_size + hidden, output),
-        part("gate, up" if ffn.gated else "up", hidden + widened, widening),
+        part("norms", 4 * hidden * num_norms, of["norms"]),
+        part("q, k, v", hidden + attention.projected_size, of["q, k, v"]),
+        part(
+            "RoPE, KV write",
+            attention.projected_size + q_size,
+            of["inner norms"],
+            kv_written_bytes=num_tokens * kv_size(attention, kv_held),
+        ),
+        part("attention scores", q_size, flops=scores, kv_read_bytes=keys * key_size(attention, kv_held)),
+        part(
+            "attention values", attention.output_size, flops=values, kv_read_bytes=keys * value_size(attention, kv_held)
+        ),
+        part("attention output", attention.output_size + hidden, of["attention output"]),
+        *router,
+        part("gate, up" if ffn.gated else "up", hidden + widened, of["widening"]),
         part("activation", widened + inner),
-        part("down", inner + hidden, down),
+        part("down", inner + hidden, of["down"]),
     ]
+
+
+def _attention(attention: AttentionSpec, rows: Sequence[tuple[int, int]]) -> LatentFlops:
+    """FLOPs of scores and of weighted values, over all rows."""
+    if attention.latent is not None:
+        ways = [latent_flops(attention, start, count) for start, count in rows]
+        return LatentFlops(sum(way.scores for way in ways), sum(way.values for way in ways))
+    half = attention_flops(attention, sum(attended_pairs(start, count, attention.window) for start, count in rows)) // 2
+    return LatentFlops(half, half)
+
+
+def _grouped(weights: Sequence[WeightSpec]) -> dict[str, list[WeightSpec]]:
+    """A layer's weights by the part of a step that reads them."""
+    groups: dict[str, list[WeightSpec]] = {
+        name: [] for name in ("norms", "inner norms", "q, k, v", "attention output", "router", "widening", "down")
+    }
+    for weight in weights:
+        name = _short_name(weight)
+        if weight.part == "norm":
+            groups["inner norms" if name in _INNER_NORMS else "norms"].append(weight)
+        elif weight.part == "attention":
+            groups["attention output" if name.startswith("attention_output") else "q, k, v"].append(weight)
+        elif name.startswith("router"):
+            groups["router"].append(weight)
+        else:
+            groups["down" if "down" in name else "widening"].append(weight)
+    return groups
+
+
+def _read_bytes(spec: ModelSpec, weight: WeightSpec, num_tokens: int, format_of: FormatOf) -> int:
+    """Bytes of one weight that a step reads: all, or the experts that its tokens are sent to."""
+    size, experts = weight_size(weight, format_of), spec.experts_of(weight)
+    return size if experts is None else touched_bytes(size, experts, num_tokens)
 
 
 def _short_name(weight: WeightSpec) -> str:

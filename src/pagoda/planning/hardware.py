@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.costs import head_weight, product_flops
 from pagoda.planning.holding import FormatOf, format_name
 from pagoda.planning.model_spec import ModelSpec
 
@@ -52,11 +52,11 @@ def main_format(spec: ModelSpec, format_of: FormatOf) -> str:
     format_of: see `holding.weight_bytes`. Raises KeyError for a weight that a mapping lacks.
     """
     head = head_weight(spec)
-    elements: Counter[str] = Counter()
+    flops: Counter[str] = Counter()
     for weight in spec.weights:
-        if is_product(weight) and weight is not head:
-            elements[format_name(format_of, weight)] += weight.num_elements
-    return elements.most_common(1)[0][0] if elements else format_name(format_of, head)
+        if weight is not head and (of_a_token := product_flops(spec, weight)):
+            flops[format_name(format_of, weight)] += of_a_token
+    return flops.most_common(1)[0][0] if flops else format_name(format_of, head)
 
 
 def _fraction(least_seconds: float | None, seconds: float) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError, InvalidValueError
 from pagoda.planning.holding import Holding
+from pagoda.planning.kv_format import KVHeld, kv_size, kv_tokens_held
 from pagoda.planning.ledger import LedgerEntry, MemoryPlan, binary_size
 from pagoda.planning.model_spec import ModelSpec
 
@@ -24,17 +25,27 @@ LEAST_ADVISED_STEP = 64
 COMFORTABLE_FRACTION = 0.9
 
 
-def kv_bytes_per_token(spec: ModelSpec, element_bytes: int) -> int:
-    """Bytes of K and V of one token: the sum over layers of 2 × kv_heads × head_dim × element_bytes.
+def kv_bytes_per_token(spec: ModelSpec, held: KVHeld) -> int:
+    """Bytes of K and V of one token: the sum over layers of 2 × kv_heads × head_dim × bytes of an element; of a latent
+    attention (kv_rank + rope_dim) × bytes of an element.
 
     A layer with a window keeps all its tokens too: its blocks are those of every other layer.
     """
-    return sum(2 * layer.attention.num_kv_heads * layer.attention.head_dim * element_bytes for layer in spec.layers)
+    return sum(kv_size(layer.attention, held) for layer in spec.layers)
 
 
-def kv_block_bytes(spec: ModelSpec, block_size: int, element_bytes: int) -> int:
+def kv_bytes_seen(spec: ModelSpec, held: KVHeld, num_tokens: int, block_size: int) -> int:
+    """Bytes of K and V of one sequence of num_tokens tokens that some later token can see, in whole blocks: what it would
+    take if layers with a window let go of what is outside of it. The engine keeps it (`kv_bytes_per_token`)."""
+    return sum(
+        kv_size(layer.attention, held) * kv_tokens_held(layer.attention.window, num_tokens, block_size)
+        for layer in spec.layers
+    )
+
+
+def kv_block_bytes(spec: ModelSpec, block_size: int, held: KVHeld) -> int:
     """Bytes of one KV block of block_size tokens, over all layers."""
-    return block_size * kv_bytes_per_token(spec, element_bytes)
+    return block_size * kv_bytes_per_token(spec, held)
 
 
 def num_blocks_for(num_tokens: int, block_size: int) -> int:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Part = Literal["embedding", "attention", "feed_forward", "norm", "head"]
+Part = Literal["embedding", "attention", "feed_forward", "experts", "norm", "head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LatentSpec:
     elements a token, whatever the number of heads, and no V of its own.
 
     value_dim: of a head's output. q_rank: width that queries are squeezed through; None: they are not. The head_dim of the
-    attention is that of queries and keys, `rope_dim` included.
+    attention is that of queries and keys, `rope_dim` included; its num_kv_heads is 1, since all heads share that vector.
     """
 
     kv_rank: int
@@ -72,6 +72,20 @@ class AttentionSpec:
     qk_norm: bool = False
     latent: LatentSpec | None = None
 
+    @property
+    def output_size(self) -> int:
+        """Elements a token of what attention gives, over all heads."""
+        return self.num_heads * (self.latent.value_dim if self.latent else self.head_dim)
+
+    @property
+    def projected_size(self) -> int:
+        """Elements a token that the products before attention give: q, k and v; of a latent one those on the way as well."""
+        q_size = self.num_heads * self.head_dim
+        if self.latent is None:
+            return q_size + 2 * self.num_kv_heads * self.head_dim
+        expanded = self.num_heads * (self.head_dim - self.latent.rope_dim) + self.output_size
+        return (self.latent.q_rank or 0) + q_size + self.latent.kv_rank + self.latent.rope_dim + expanded
+
 
 @dataclass(frozen=True, slots=True)
 class FeedForwardSpec:
@@ -85,6 +99,13 @@ class FeedForwardSpec:
     gated: bool
     experts: ExpertsSpec | None = None
 
+    @property
+    def active_size(self) -> int:
+        """Inner elements that a token computes: of its experts and the shared one together."""
+        if self.experts is None:
+            return self.intermediate_size
+        return self.experts.per_token * self.intermediate_size + self.experts.shared_size
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
@@ -96,7 +117,8 @@ class LayerSpec:
 class WeightSpec:
     """One weight as the model needs it: canonical name, shape ([out, in] for a matrix), the part it belongs to, its layer.
 
-    A layer's names end in what costs tell apart: `.attention_output`, `.down`, `.q_norm`, `.k_norm`, and `_bias` of any.
+    Matrices of a layer's experts are one weight [experts, out, in], of the part "experts"; a shared expert's are not among
+    them. A layer's names end in what costs tell apart: `.attention_output`, `down`, `.router`, `_norm`, and `_bias` of any.
     """
 
     name: str
@@ -137,3 +159,23 @@ class ModelSpec:
     def num_parameters(self) -> int:
         """All parameters, tied ones counted once."""
         return sum(weight.num_elements for weight in self.weights)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes through: of experts only those that it is sent to.
+
+        Tables count whole, although a token reads one row of them: so do the figures that are published (Mixtral 8x7B 12.9e9,
+        arXiv:2401.04088; Qwen3-30B-A3B 3.3e9, arXiv:2505.09388; DeepSeek-V3 37e9, arXiv:2412.19437).
+        """
+        return sum(self.active_elements(weight) for weight in self.weights)
+
+    def active_elements(self, weight: WeightSpec) -> int:
+        """Elements of one weight that one token is multiplied by."""
+        experts = self.experts_of(weight)
+        return weight.num_elements if experts is None else weight.num_elements // experts.count * experts.per_token
+
+    def experts_of(self, weight: WeightSpec) -> ExpertsSpec | None:
+        """What the weight's layer says of experts, if the weight is theirs."""
+        if weight.part != "experts" or weight.layer is None:
+            return None
+        return self.layers[weight.layer].feed_forward.experts

@@ -3,6 +3,7 @@ so that planning needs neither the native module nor a file."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -73,12 +74,15 @@ _SUPER_BYTES = {"Q4_K": 64, "Q5_K": 64, "Q6_K": 32}
 
 @dataclass(frozen=True, slots=True)
 class PackedFormat:
-    """A weight packed for the native path. A vector of that kind is a bias: float32 beside its matrix, for whole tiles."""
+    """A weight packed for the native path. A vector of that kind is a bias: float32 beside its matrix, for whole tiles.
+    Of three dimensions it is a matrix of each expert."""
 
     name: str
 
     def tensor_bytes(self, shape: Sequence[int]) -> int:
-        return packed_bytes(self.name, shape[0], shape[1] if len(shape) > 1 else 1)
+        if len(shape) == 1:
+            return packed_bytes(self.name, shape[0], 1)
+        return math.prod(shape[:-2]) * packed_bytes(self.name, *shape[-2:])
 
     def row_bytes(self, shape: Sequence[int]) -> int:
         """A row's share of its tile."""

@@ -74,7 +74,7 @@ def _loaded(stored: FormatOf, quantization: str | None, weight: WeightSpec) -> s
 def _loading_bytes(spec: ModelSpec, stored: FormatOf, quantization: str | None) -> int:
     """Matrices are packed from the mapped file itself, but for those whose rows are put into another order and those that
     are quantized: a copy of each of the two that are then at hand at most. A table is copied only to be quantized."""
-    matrices = [weight for weight in spec.weights if len(weight.shape) == 2]
+    matrices = [weight for weight in spec.weights if len(weight.shape) >= 2]
     sizes = [
         tensor_bytes(weight.shape, format_name(stored, weight)) * (1 if weight.part == "embedding" else 2)
         for weight in matrices
@@ -87,7 +87,7 @@ def _alternatives(
     spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int
 ) -> tuple[tuple[str, str, Holding], ...]:
     dense = any(
-        len(weight.shape) == 2 and weight_format(format_name(stored, weight)).block_elements == 1
+        len(weight.shape) >= 2 and weight_format(format_name(stored, weight)).block_elements == 1
         for weight in spec.weights
     )
     if quantization is not None or not dense:

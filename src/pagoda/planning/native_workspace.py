@@ -2,6 +2,9 @@
 
 The arena is that of the recorded program (`ops.cpu_lowering`), worked out from the description alone: the same buffers with
 the same lives, placed by the same function. The rest is bounded from above.
+
+Models with experts or latent attention do not run yet: theirs is an estimate, of a feed-forward network as wide as what a
+token computes, and of expanded attention.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def native_workspace_bytes(
     """Workspace of the largest step. arena: see `arena_bytes`."""
     attentions = {replace(layer.attention, rope=None, scale=1.0, qk_norm=False) for layer in spec.layers}
     ropes = {layer.attention.rope for layer in spec.layers if layer.attention.rope}
-    inner = max(layer.feed_forward.intermediate_size for layer in spec.layers)
+    inner = max(layer.feed_forward.active_size for layer in spec.layers)
     panel = PANEL_ROWS * (FLOAT32 * max(PANEL_COLUMNS, min(inner, PANEL_WEIGHTS // spec.hidden_size)) + 2 * LINE)
     partials = [_partial_bytes(attention, threads, max_num_seqs * max_model_len) for attention in attentions]
     row = FLOAT32 * max(spec.hidden_size, inner)
@@ -89,10 +92,10 @@ def arena_bytes(spec: ModelSpec, form_of: Callable[[WeightSpec], Form], max_toke
         (stream,) = life.step((stream, positions), (hidden, F32))
     (normed,) = life.step((stream,), (hidden, forms[0][0]))
     for index, layer in enumerate(spec.layers):
-        attention, inner = layer.attention, layer.feed_forward.intermediate_size
+        attention, inner = layer.attention, layer.feed_forward.active_size
         q_size = attention.num_heads * attention.head_dim
         _, output_form, widening_form, down_form = forms[index]
-        (qkv,) = life.step((normed,), (q_size + 2 * attention.num_kv_heads * attention.head_dim, F32))
+        (qkv,) = life.step((normed,), (attention.projected_size, F32))
         (q,) = life.step((qkv,), (q_size, F32))
         if "q8" in output_form and attention.head_dim % GROUP:
             (narrow,) = life.step((q,), (q_size, F32))
@@ -153,9 +156,9 @@ def _layer_forms(
     """The forms of what a layer's products read: Q, K and V; the attention's output; gate and up; down."""
     forms: tuple[set[Form], set[Form], set[Form], set[Form]] = (set(), set(), set(), set())
     for weight in spec.weights:
-        if weight.layer == index and len(weight.shape) == 2:
+        if weight.layer == index and len(weight.shape) >= 2:
             attends, name = weight.part == "attention", weight.name.rpartition(".")[2]
-            place_of = (1 if name == "attention_output" else 0) if attends else (3 if name == "down" else 2)
+            place_of = (1 if name == "attention_output" else 0) if attends else (3 if "down" in name else 2)
             forms[place_of].add(form_of(weight))
     first, second, third, fourth = map(frozenset, forms)
     return first, second, third, fourth

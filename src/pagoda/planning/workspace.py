@@ -74,14 +74,16 @@ def _layer_bytes(layer: LayerSpec, hidden_size: int, num_tokens: int, element_by
 
     residual:   stream, sublayer output, their sum and its norm (4 × hidden), and the norm's float32 copies (2 × hidden)
     attention:  qkv; q, k and v turned, in float32 while they are; q and the output, padded to twice, and the output again
-    ffn:        gate and up, the activation of gate, the product (4 × intermediate; plain: 2 ×)
+    ffn:        gate and up, the activation of gate, the product (4 × intermediate; plain: 2 ×); with experts of all that a
+                token is sent to, and each one's input and output
     """
     attention, ffn = layer.attention, layer.feed_forward
     q_size = attention.num_heads * attention.head_dim
-    qkv_size = q_size + 2 * attention.num_kv_heads * attention.head_dim
+    qkv_size = attention.projected_size
     residual = hidden_size * (4 * element_bytes + 2 * FLOAT32)
     attending = (2 * qkv_size + 5 * q_size) * element_bytes + qkv_size * FLOAT32
-    feeding = (4 if ffn.gated else 2) * ffn.intermediate_size * element_bytes
+    routed = 2 * ffn.experts.per_token * hidden_size if ffn.experts else 0
+    feeding = ((4 if ffn.gated else 2) * ffn.active_size + routed) * element_bytes
     return num_tokens * (residual + max(attending, feeding))
 
 
