@@ -43,11 +43,11 @@ class ConfigReader:
 
     def size(self, name: str, default: int | None = None, maximum: int = _MOST) -> int:
         """A positive integer; `default` where the entry is absent or null, else it must be there."""
-        value = self._present(name, default)
-        try:
-            return checks.integer(name, value, 1, maximum)
-        except InvalidValueError as error:
-            self.fail(str(error))
+        return self._integer(name, default, 1, maximum)
+
+    def count(self, name: str, default: int, maximum: int = _MOST) -> int:
+        """An integer of at least 0; `default` where the entry is absent or null."""
+        return self._integer(name, default, 0, maximum)
 
     def num_layers(self) -> int:
         return self.size("num_hidden_layers", maximum=_MOST_LAYERS)
@@ -169,6 +169,12 @@ class ConfigReader:
 
     def _rope_factor(self, name: str) -> float:
         return self._number(name, None, 1 / _LARGEST_ROPE_FACTOR, _LARGEST_ROPE_FACTOR)
+
+    def _integer(self, name: str, default: int | None, minimum: int, maximum: int) -> int:
+        try:
+            return checks.integer(name, self._present(name, default), minimum, maximum)
+        except InvalidValueError as error:
+            self.fail(str(error))
 
     def _number(self, name: str, default: float | None, minimum: float, maximum: float) -> float:
         try:

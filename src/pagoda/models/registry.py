@@ -1,4 +1,4 @@
-"""Which families there are. A new one is a line here."""
+"""Which families there are. A new one is a line here; one that can only be planned is a line in `planned.PLANNED`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pagoda.models.family import Family
 from pagoda.models.gemma3 import Gemma3Family
 from pagoda.models.gpt2 import Gpt2Family
 from pagoda.models.llama import LlamaFamily
+from pagoda.models.planned import PLANNED
+from pagoda.planning.model_spec import ModelSpec
 
 FAMILIES: tuple[Family, ...] = (
     LlamaFamily(),
@@ -21,14 +23,37 @@ FAMILIES: tuple[Family, ...] = (
 def family_for(config: Mapping[str, Any]) -> Family:
     """The family of the config's `model_type`.
 
-    Raises `UnsupportedModelError`, which lists the known ones; also for weights quantized in a way that is not known.
+    Raises `UnsupportedModelError`, which lists the known ones; also for weights quantized in a way that is not known, and for
+    an architecture that can only be planned.
     """
     quantization = config.get("quantization_config")
     if quantization:
         method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
         raise UnsupportedModelError("quantization method", method, ("none", "the formats of GGUF files"))
-    known = {model_type: family for family in FAMILIES for model_type in family.model_types}
+    family, name = _family_of(config), config.get("model_type")
+    if family is None:
+        planned = isinstance(name, str) and name in PLANNED
+        what = "`pagoda plan` knows this architecture, but running" if planned else "architecture"
+        raise UnsupportedModelError(what, name, _RUNNING)
+    return family
+
+
+def spec_for(config: Mapping[str, Any]) -> ModelSpec:
+    """The model a config describes, whether it can be run or only planned. How its weights are quantized does not matter.
+
+    Raises what `Family.spec` does, `UnsupportedModelError` for an architecture that is not known either way.
+    """
+    family, name = _family_of(config), config.get("model_type")
+    if family is not None:
+        return family.spec(config)
+    if not isinstance(name, str) or name not in PLANNED:
+        raise UnsupportedModelError("architecture", name, [*_RUNNING, *PLANNED])
+    return PLANNED[name](config)
+
+
+_RUNNING = {model_type: family for family in FAMILIES for model_type in family.model_types}
+
+
+def _family_of(config: Mapping[str, Any]) -> Family | None:
     name = config.get("model_type")
-    if not isinstance(name, str) or name not in known:
-        raise UnsupportedModelError("architecture", name, known)
-    return known[name]
+    return _RUNNING.get(name) if isinstance(name, str) else None
