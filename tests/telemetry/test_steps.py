@@ -18,8 +18,7 @@ def record(step: int = 0, *, prefill: int = 0, decode: int = 0, seconds: float =
         num_tokens=prefill + decode,
         prefill_tokens=prefill,
         decode_tokens=decode,
-        flops=10 * (prefill + decode),
-        num_bytes=1000,
+        cost=StepCost(prefill + decode, 10 * (prefill + decode), 1000, 0, 0),
         seconds=seconds,
         overhead_seconds=0.25,
         **others,  # type: ignore[arg-type]
@@ -40,11 +39,18 @@ def scheduled(*rows: tuple[int, int, bool]) -> SchedulerOutput:
 def test_a_mixed_step_tells_prefill_from_decode() -> None:
     step = scheduled((0, 32, False), (32, 9, True), (50, 1, True), (60, 1, True), (12, 1, False))
     made = StepRecord.of(
-        step, StepCost(44, 1000, 100, 20, 3), seconds=2.0, overhead_seconds=0.1, num_free_blocks=5, num_waiting=6
+        step,
+        StepCost(44, 1000, 100, 20, 3),
+        seconds=2.0,
+        overhead_seconds=0.1,
+        ended=9.5,
+        num_free_blocks=5,
+        num_waiting=6,
     )
     assert (made.step, made.num_rows, made.num_tokens) == (7, 5, 44)
     assert (made.prefill_tokens, made.decode_tokens) == (42, 2)
     assert (made.flops, made.num_bytes) == (1000, 123)
+    assert (made.seconds, made.ended) == (2.0, 9.5)
     assert (made.num_free_blocks, made.num_waiting, made.num_preemptions) == (5, 6, 0)
     assert made.fraction_of_bandwidth is None
     assert made.fraction_of_peak_compute is None

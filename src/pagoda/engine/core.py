@@ -119,7 +119,7 @@ class EngineCore:
         self._failed_steps = 0
         collected = time.perf_counter()
         events = self.scheduler.update(output)
-        self._record(in_flight, collected, time.perf_counter() - collected)
+        self._record(in_flight, collected, time.perf_counter())
         return events
 
     def _fail(self, step: SchedulerOutput, error: Exception) -> list[TokenEvent]:
@@ -128,7 +128,7 @@ class EngineCore:
         # Whatever went wrong below concerns the requests of this step; those that wait go on.
         return self.scheduler.fail_step(step, f"the step failed: {type(error).__name__}: {error}")
 
-    def _record(self, in_flight: _InFlight, collected: float, update_seconds: float) -> None:
+    def _record(self, in_flight: _InFlight, collected: float, ended: float) -> None:
         # With steps in flight the device starts a step when it has finished the one before, not when it was submitted.
         begun = max(in_flight.started, self._last_collected)
         self._last_collected = collected
@@ -137,8 +137,9 @@ class EngineCore:
             StepRecord.of(
                 in_flight.step,
                 self._costs.step_cost((row.start, row.num_tokens) for row in rows),
-                seconds=collected - begun + update_seconds,
-                overhead_seconds=in_flight.scheduling_seconds + update_seconds,
+                seconds=ended - begun,
+                overhead_seconds=in_flight.scheduling_seconds + ended - collected,
+                ended=ended,
                 num_free_blocks=self.scheduler.kv.num_free_blocks,
                 num_waiting=self.scheduler.num_waiting,
                 num_preemptions=in_flight.num_preemptions,

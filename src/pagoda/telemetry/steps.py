@@ -15,8 +15,9 @@ class StepRecord(NamedTuple):
     """One step.
 
     decode_tokens: rows of one token that sample, in a request that was running before; prefill_tokens: all others.
+    cost: what the step cannot do without.
     seconds: from the start of the step to its results being taken in; overhead_seconds: scheduling and bookkeeping.
-    flops, num_bytes: what the step cannot do without (`planning.costs`).
+    ended: when its results had been taken in, on the clock of `time.perf_counter`.
     fraction_of_bandwidth, fraction_of_peak_compute: 0 to 1; None where the hardware's ceilings are not known.
     """
 
@@ -25,15 +26,23 @@ class StepRecord(NamedTuple):
     num_tokens: int
     prefill_tokens: int
     decode_tokens: int
-    flops: int
-    num_bytes: int
+    cost: StepCost
     seconds: float
     overhead_seconds: float
+    ended: float = 0.0
     num_preemptions: int = 0
     num_free_blocks: int = 0
     num_waiting: int = 0
     fraction_of_bandwidth: float | None = None
     fraction_of_peak_compute: float | None = None
+
+    @property
+    def flops(self) -> int:
+        return self.cost.flops
+
+    @property
+    def num_bytes(self) -> int:
+        return self.cost.num_bytes
 
     @classmethod
     def of(
@@ -45,6 +54,7 @@ class StepRecord(NamedTuple):
         overhead_seconds: float,
         num_free_blocks: int,
         num_waiting: int,
+        ended: float = 0.0,
         num_preemptions: int = 0,
         hardware: Hardware | None = None,
         dtype: str = "float32",
@@ -59,10 +69,10 @@ class StepRecord(NamedTuple):
             num_tokens=num_tokens,
             prefill_tokens=num_tokens - decode,
             decode_tokens=decode,
-            flops=cost.flops,
-            num_bytes=cost.num_bytes,
+            cost=cost,
             seconds=seconds,
             overhead_seconds=overhead_seconds,
+            ended=ended,
             num_preemptions=num_preemptions,
             num_free_blocks=num_free_blocks,
             num_waiting=num_waiting,
