@@ -1,0 +1,56 @@
+"""`pagoda plan` in the terminal: the plan as tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pagoda.cli.plan_text import Grid, asked, grids, headline, verdict
+from pagoda.cli.streams import put
+from pagoda.planning.plan import Plan
+
+# What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
+LEAST_WIDTH = 110
+
+
+def show(plan: Plan, formulas: bool) -> None:
+    """Prints the plan on stdout."""
+    console = Console(highlight=False, markup=False)
+    if console.width < LEAST_WIDTH and not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=LEAST_WIDTH)
+    # Printed by this process itself, since rich ends a process whose output nobody reads.
+    with console.capture() as shown:
+        console.print(headline(plan), style="bold")
+        console.print(asked(plan))
+        console.print()
+        console.print(verdict(plan), style="bold green" if plan.fits else "bold red")
+        for remedy in plan.remedies:
+            console.print(f"  {remedy.option:<28} {remedy.sentence}", style="red")
+        for grid in grids(plan):
+            console.print()
+            console.print(_table(grid))
+            if grid.note:
+                console.print(grid.note, style="dim")
+        if formulas and plan.formulas:
+            console.print()
+            console.print("How it is worked out", style="bold")
+            for formula in plan.formulas:
+                console.print(Text(f"  {formula.name}: {formula}"))
+        console.print()
+        console.print(Text.assemble(("Recommendation  ", "bold"), plan.recommendation))
+        if plan.serve_command:
+            console.print(Text.assemble(("Command         ", "bold"), plan.serve_command), soft_wrap=True)
+    put(shown.get())
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(
+        title=grid.title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
+    for index, header in enumerate(grid.headers):
+        words = index == 0 or header == "what it is"
+        table.add_column(header, justify="left" if words else "right", overflow="fold")
+    for index, row in enumerate(grid.rows):
+        table.add_row(*row, style="dim" if index in grid.dim else None)
+    return table
