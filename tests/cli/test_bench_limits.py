@@ -16,6 +16,7 @@ from tests.cli.conftest import Pagoda
 def small_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_limits, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(bench_limits, "FORMATS", {"Q4_0": FORMATS["Q4_0"]})
+    monkeypatch.setattr(bench_limits, "ROUNDS", 1)
 
 
 def test_json(pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,23 +81,26 @@ def limits(
     threads: Annotated[
         int | None, typer.Option("--threads", help="CPU threads. Default: one per physical core.")
     ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep the figures, for --device this.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Measure what this machine's CPU can do at most: read memory, multiply and add, and that in each weight format."""
     if threads is not None and threads < 1:
         raise InvalidValueError("--threads", threads, "at least 1")
 
+    from pagoda.cli.this_machine import measured_limits, save_limits
     from pagoda.progress import TerminalProgress
-    from pagoda.runner.native_device import choose_native_device
+    from pagoda.runner.host_cores import usable_cores
 
-    device = choose_native_device(EngineConfig(threads=threads))  # says so where the native module is not built
-    from pagoda.cli.bench_limits import Machine, table
-
-    with TerminalProgress() as bars, Machine(device.threads, device.instruction_set or "") as machine:
-        report = machine.limits(bars)
+    with TerminalProgress() as bars:
+        report = measured_limits(threads or usable_cores(), bars)
+    if save:
+        save_limits(report)
     if json_:
         print_json(report)
         return
+    from pagoda.cli.bench_limits import table
+
     rows = table(report)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
