@@ -107,7 +107,7 @@ class Demand:
 
     def solve(self, budget_bytes: int) -> int:
         """The most blocks, up to `most_blocks`, whose total is within the budget; `least_blocks` must fit."""
-        return _largest(lambda blocks: self.total(blocks) <= budget_bytes, self.least_blocks, self.most_blocks)
+        return largest(lambda blocks: self.total(blocks) <= budget_bytes, self.least_blocks, self.most_blocks)
 
 
 def plan_memory(holding: Holding, config: EngineConfig, *, usable_bytes: int) -> MemoryPlan:
@@ -130,7 +130,7 @@ def plan_memory(holding: Holding, config: EngineConfig, *, usable_bytes: int) ->
     )
     budget = budget_bytes(usable_bytes, config.memory_fraction)
     if not demand.fits(budget):
-        raise DoesNotFitError(_refusal(demand, usable_bytes, config.memory_fraction))
+        raise DoesNotFitError(refusal(demand, usable_bytes, config.memory_fraction))
     num_blocks = demand.solve(budget)
     return _plan(demand, num_blocks, usable_bytes, config.memory_fraction)
 
@@ -186,7 +186,7 @@ def _check_limits(spec: ModelSpec, config: EngineConfig) -> None:
         raise InvalidValueError("max_model_len", asked, f"{held}, {remedy}")
 
 
-def _refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
+def refusal(demand: Demand, usable_bytes: int, memory_fraction: float) -> str:
     """One sentence: what is needed, what there is, and the one setting that fixes it."""
     blocks = demand.least_blocks
     workspace, cache, holding = demand.workspace(blocks), demand.cache(blocks), demand.holding
@@ -237,7 +237,7 @@ def _lowered(
 ) -> Iterator[tuple[str, str]]:
     """The largest value of a setting, from `least` up to its present one, with which the demand fits; if any does."""
     if changed(least).fits(budget):
-        yield name, str(_largest(lambda value: changed(value).fits(budget), least, getattr(demand, name)))
+        yield name, str(largest(lambda value: changed(value).fits(budget), least, getattr(demand, name)))
 
 
 def _least_fraction(needed: int, usable_bytes: int) -> float | None:
@@ -246,7 +246,7 @@ def _least_fraction(needed: int, usable_bytes: int) -> float | None:
     return next((value for value in hundredths if budget_bytes(usable_bytes, value) >= needed), None)
 
 
-def _largest(fits: Callable[[int], bool], low: int, high: int) -> int:
+def largest(fits: Callable[[int], bool], low: int, high: int) -> int:
     """The largest value in [low, high] that fits, where all below it fit as well and `low` does."""
     while low < high:
         middle = (low + high + 1) // 2

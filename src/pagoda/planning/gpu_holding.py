@@ -1,0 +1,109 @@
+"""How a GPU holds a model, in any format that people deploy: a generic holding, for planning.
+
+Quantized formats are those that engines serve: matrices of the layers quantized, tables, head, norms and biases dense.
+int4: groups of 128 inputs with an fp16 scale (GPTQ, arXiv:2210.17323, symmetric). fp8 and int8: one float32 scale for each
+output (LLM.int8(), arXiv:2208.07339, vector-wise).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from pagoda.errors import InvalidValueError
+from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.formats import FORMATS, WeightFormat, weight_format
+from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_in, format_name, weight_bytes
+from pagoda.planning.model_spec import ModelSpec, WeightSpec
+from pagoda.planning.workspace import activation_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledFormat:
+    """`group` inputs take `group_bytes`, scales included; a row has `row_bytes_more` beside them. Last groups are padded."""
+
+    name: str
+    group: int
+    group_bytes: int
+    scale_bytes: int = 0
+
+    def tensor_bytes(self, shape: Sequence[int]) -> int:
+        return math.prod(shape[:-1]) * self.row_bytes(shape)
+
+    def row_bytes(self, shape: Sequence[int]) -> int:
+        return -(-shape[-1] // self.group) * self.group_bytes + self.scale_bytes
+
+
+DENSE = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
+SCALED = {
+    "fp8": ScaledFormat("FP8", 1, 1, scale_bytes=4),
+    "int8": ScaledFormat("INT8", 1, 1, scale_bytes=4),
+    "int4": ScaledFormat("INT4", 128, 66),
+}
+GPU_WEIGHT_FORMATS = (*DENSE, *SCALED)
+KV_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+
+def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format: str | None) -> Holding:
+    """stored: formats of the files; wanted: one of `GPU_WEIGHT_FORMATS`, or None: as stored.
+    kv_format: one of `KV_BYTES`, or None: as activations.
+    Raises `InvalidValueError` for another format.
+    """
+    held = gpu_format(spec, stored, wanted)
+    element_bytes = FORMATS[DENSE[activation_format(spec, held)]].block_bytes
+    kv_bytes = KV_BYTES[one_of("--kv-format", kv_format, KV_BYTES) if kv_format else activation_format(spec, held)]
+
+    def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
+        return activation_bytes(
+            spec,
+            max_batched_tokens=max_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            element_bytes=element_bytes,
+        )
+
+    return Holding(
+        spec,
+        held,
+        weight_bytes(spec, held),
+        kv_bytes,
+        workspace,
+        loading_bytes=0,  # files are mapped on the host
+        loading_note="",
+    )
+
+
+def gpu_format(spec: ModelSpec, stored: FormatOf, wanted: str | None) -> Callable[[WeightSpec], str | HeldFormat]:
+    """The format each weight is held in. Raises `InvalidValueError` for one that is not in `GPU_WEIGHT_FORMATS`."""
+    if wanted is None:
+        return lambda weight: _as_stored(format_in(stored, weight))
+    one_of("--weight-format", wanted, GPU_WEIGHT_FORMATS)
+    if wanted in DENSE:
+        return lambda weight: DENSE[wanted]
+    head, scaled = head_weight(spec), SCALED[wanted]
+
+    def held(weight: WeightSpec) -> str | HeldFormat:
+        return scaled if is_product(weight) and weight is not head else "BF16"
+
+    return held
+
+
+def activation_format(spec: ModelSpec, held: FormatOf) -> str:
+    """That of the head where it is dense, else bf16."""
+    name = format_name(held, head_weight(spec))
+    return next((typed for typed, dense in DENSE.items() if dense == name), "bf16")
+
+
+def one_of(field: str, value: str, known: Collection[str]) -> str:
+    if value not in known:
+        raise InvalidValueError(field, value, f"one of {', '.join(known)}")
+    return value
+
+
+def _as_stored(stored: str | HeldFormat) -> str | HeldFormat:
+    """Blocks of files, whose last one of a row may be incomplete once a matrix is split over devices."""
+    if not isinstance(stored, str):
+        return stored
+    kind: WeightFormat = weight_format(stored)
+    return stored if kind.block_elements == 1 else ScaledFormat(kind.name, kind.block_elements, kind.block_bytes)
