@@ -117,7 +117,7 @@ def test_rows_that_are_no_whole_blocks_stay_dense() -> None:
 
 def test_a_decode_step_reads_every_packed_matrix_once() -> None:
     held = holding("Q4_0")
-    costs = CostModel(held.spec, held.format_of, held.kv_element_bytes)
+    costs = CostModel(held.spec, held.format_of, held.kv_held)
     first = costs.step_cost([(100, 1)])
     row = packed_bytes("Q4_0", 16, 576) // 16
     assert first.weight_bytes == held.weight_bytes + row  # tied: the table is read as the head

@@ -46,7 +46,7 @@ def inspect_checkpoint(
         holding = torch_holding(spec, element_bytes(dtype))
     # Between the native commands most is float32.
     activations = FLOAT32 if dtype is None else element_bytes(dtype)
-    kv_bytes = kv_bytes_per_token(spec, holding.kv_element_bytes)
+    kv_bytes = kv_bytes_per_token(spec, holding.kv_held)
     return {
         "model": checkpoint.name,
         "kind": checkpoint.kind,
@@ -113,7 +113,7 @@ def _files(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _step(holding: Holding, rows: Sequence[tuple[int, int]], activations: int) -> dict[str, Any]:
     """One step: its cost, and the same by part. activations: bytes of one of their numbers."""
-    spec, held, kv = holding.spec, holding.format_of, holding.kv_element_bytes
+    spec, held, kv = holding.spec, holding.format_of, holding.kv_held
     cost = CostModel(spec, held, kv).step_cost(rows)
     parts = data_flow(spec, rows, format_of=held, element_bytes=activations, kv_held=kv)
     layers = Counter(part.name for part in parts)

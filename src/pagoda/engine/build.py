@@ -132,7 +132,7 @@ class Engine:
         scheduler = Scheduler(
             SchedulerConfig.of(config), KVCacheManager(self.plan.num_blocks, config.block_size), make_policy(config)
         )
-        costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_element_bytes)
+        costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
 

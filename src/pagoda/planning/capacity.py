@@ -9,7 +9,7 @@ from pagoda.planning.memory import kv_block_bytes, largest, num_blocks_for
 def max_concurrency(deployment: Deployment) -> int:
     """How many requests of the context asked for fit at once; 0: not one."""
     context, block_size = deployment.question.context, deployment.question.block_size
-    block = kv_block_bytes(deployment.spec, block_size, deployment.holding.kv_element_bytes)
+    block = kv_block_bytes(deployment.spec, block_size, deployment.holding.kv_held)
     most = deployment.budget_bytes // (num_blocks_for(context, block_size) * block)
     return largest(lambda requests: not requests or deployment.fits(requests, context), 0, most)
 

@@ -109,14 +109,20 @@ class CostModel:
         return StepCost(
             num_tokens=num_tokens,
             flops=num_tokens * self.flops_per_token + attention + logit_rows * self.flops_per_logit_row,
-            weight_bytes=self.layer_bytes
-            + num_tokens * self.embedding_bytes_per_token
-            + (self.head_bytes if logit_rows else 0)
-            + sum(count * touched_bytes(size, experts, num_tokens) for experts, size, count in self._experts),
+            weight_bytes=self.weight_bytes_read(num_tokens, logit_rows),
             kv_read_bytes=read,
             kv_written_bytes=num_tokens * self.kv_bytes_per_token,
             attention_flops=attention,
             num_rows=num_rows,
+        )
+
+    def weight_bytes_read(self, num_tokens: int, num_logit_rows: int) -> int:
+        """Of a step of at least one token: all layers, a row of each table for a token, the head, the experts touched."""
+        return (
+            self.layer_bytes
+            + num_tokens * self.embedding_bytes_per_token
+            + (self.head_bytes if num_logit_rows else 0)
+            + sum(count * touched_bytes(size, experts, num_tokens) for experts, size, count in self._experts)
         )
 
 

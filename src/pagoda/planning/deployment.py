@@ -49,7 +49,7 @@ class Deployment:
     def active_parameters(self) -> int:
         """Those that a token passes through; of a count that was asked for the same share as of the model's own."""
         own = self.question.spec
-        return own.num_parameters * self.num_parameters // own.num_parameters
+        return own.active_parameters * self.num_parameters // own.num_parameters
 
     @property
     def ridge(self) -> float:
@@ -73,11 +73,10 @@ class Deployment:
     def decode_cost(self, batch: int, context: int) -> StepCost:
         """One step of `batch` requests, each computing its token number `context`."""
         one = self.costs.step_cost([(context - 1, 1)])
-        weights = self.costs.layer_bytes + batch * self.costs.embedding_bytes_per_token + self.costs.head_bytes
         step = StepCost(
             batch,
             batch * one.flops,
-            weights,
+            self.costs.weight_bytes_read(batch, batch),
             batch * one.kv_read_bytes,
             batch * one.kv_written_bytes,
             batch * one.attention_flops,
@@ -141,7 +140,7 @@ def deploy(question: Question) -> Deployment:
     else:
         holding = cpu_holding(question)
         kv_format, element_bytes = CPU_KV_FORMAT, 4
-    costs = CostModel(spec, holding.format_of, holding.kv_element_bytes)
+    costs = CostModel(spec, holding.format_of, holding.kv_held)
     if question.parameters is not None:
         # Rounded up, so that what is said to fit does.
         scaled = -(-holding.weight_bytes * question.parameters // question.spec.num_parameters)

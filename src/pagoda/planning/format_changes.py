@@ -53,8 +53,7 @@ def _change(candidate: Deployment) -> FormatChange:
         weight_format=candidate.weight_format,
         kv_format=candidate.kv_format,
         weight_bytes=candidate.holding.weight_bytes * question.num_devices,
-        kv_bytes_per_token=kv_bytes_per_token(candidate.spec, candidate.holding.kv_element_bytes)
-        * question.num_devices,
+        kv_bytes_per_token=kv_bytes_per_token(candidate.spec, candidate.holding.kv_held) * question.num_devices,
         max_concurrency=max_concurrency(candidate),
         decode=candidate.decode_bound(question.concurrency, question.context),
         fits=candidate.fits(question.concurrency, question.context),

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
-from pagoda.planning.costs import visible_keys
 from pagoda.planning.deployment import Deployment
 from pagoda.planning.formats import FORMATS
 from pagoda.planning.gpu_holding import SCALED
 from pagoda.planning.holding import format_name, weight_size
+from pagoda.planning.kv_format import KVFormat, kv_formats
+from pagoda.planning.latent import absorbed_flops, latent_flops
 from pagoda.planning.ledger import binary_size, decimal_size
+from pagoda.planning.mask import visible_keys
 from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, num_blocks_for
-from pagoda.planning.model_spec import AttentionSpec, ModelSpec
+from pagoda.planning.model_spec import LatentSpec, ModelSpec
 from pagoda.planning.plan import Formula
 
 
@@ -36,8 +39,8 @@ def _memory(deployment: Deployment, requests: int) -> Iterator[Formula]:
     each = " on each device" if count > 1 else ""
     context, block_size, concurrency = question.context, question.block_size, question.concurrency
     blocks = num_blocks_for(context, block_size)
-    block = kv_block_bytes(deployment.spec, block_size, holding.kv_element_bytes)
-    token = kv_bytes_per_token(deployment.spec, holding.kv_element_bytes)
+    block = kv_block_bytes(deployment.spec, block_size, holding.kv_held)
+    token = kv_bytes_per_token(deployment.spec, holding.kv_held)
     if question.parameters is None:
         yield Formula("parameters", _parameter_terms(question.spec), question.spec.num_parameters, "parameters")
     yield Formula(f"weights{each}", _weight_terms(deployment), holding.weight_bytes, "B")
@@ -145,7 +148,7 @@ def _parameter_terms(spec: ModelSpec) -> str:
         if weight.layer is not None:
             layers[weight.layer] += weight.num_elements
     kinds = Counter(layers.values())
-    return " + ".join([*(f"{count} layers × {size:,}" for size, count in kinds.items()), *outside])
+    return " + ".join([*(f"{_layers(count)} × {size:,}" for size, count in kinds.items()), *outside])
 
 
 def _weight_terms(deployment: Deployment) -> str:
@@ -179,25 +182,50 @@ def _format_terms(name: str, elements: int, size: int) -> str:
 
 
 def _kv_terms(deployment: Deployment) -> str:
-    size = deployment.holding.kv_element_bytes
-    kinds = Counter(layer.attention for layer in deployment.spec.layers)
-    shapes: Counter[tuple[int, int]] = Counter()
-    for attention, count in kinds.items():
-        shapes[attention.num_kv_heads, attention.head_dim] += count
-    return " + ".join(
-        f"2 × {count} layers × {heads} heads × {dim} × {size} B" for (heads, dim), count in shapes.items()
-    )
+    keys, values = kv_formats(deployment.holding.kv_held)
+    kinds: Counter[tuple[LatentSpec | None, int, int]] = Counter()
+    for layer in deployment.spec.layers:
+        attention = layer.attention
+        kinds[attention.latent, attention.num_kv_heads, attention.head_dim] += 1
+    terms = []
+    for (latent, heads, dim), count in kinds.items():
+        if latent is not None:
+            terms.append(f"{_layers(count)} × {_row(f'({latent.kv_rank} + {latent.rope_dim})', keys)}")
+        elif keys is values:
+            terms.append(f"2 × {_layers(count)} × {heads} heads × {_row(str(dim), keys)}")
+        else:
+            terms.append(f"{_layers(count)} × {heads} heads × ({_row(str(dim), keys)} + {_row(str(dim), values)})")
+    return " + ".join(terms)
+
+
+def _row(elements: str, kind: KVFormat) -> str:
+    """Of one token and head: "128 × 2 B", or "(128 × 1 B + 2 B)" with a scale."""
+    size = f"{elements} × {kind.element_bits / 8:g} B"
+    return f"({size} + {kind.scale_bytes} B)" if kind.scale_bytes else size
 
 
 def _attention_terms(spec: ModelSpec, context: int, num_devices: int) -> str:
-    kinds: Counter[tuple[int, int, int]] = Counter()
-    for layer in spec.layers:
-        attention: AttentionSpec = layer.attention
-        keys = visible_keys(context - 1, 1, attention.window)
-        kinds[attention.num_heads * num_devices, attention.head_dim, keys] += 1
-    return " + ".join(
-        f"4 × {count} layers × {heads} heads × {dim} × {keys:,} keys" for (heads, dim, keys), count in kinds.items()
-    )
+    kinds = Counter(replace(layer.attention, rope=None) for layer in spec.layers)
+    terms = []
+    for attention, count in kinds.items():
+        heads, keys = attention.num_heads * num_devices, visible_keys(context - 1, 1, attention.window)
+        layers = f"{_layers(count)} × {heads} heads"
+        latent = attention.latent
+        if latent is None:
+            terms.append(f"4 × {layers} × {attention.head_dim} × {keys:,} keys")
+        elif latent_flops(attention, context - 1, 1) == absorbed_flops(attention, keys):
+            terms.append(f"2 × {layers} × ({latent.kv_rank} + {latent.rope_dim} + {latent.kv_rank}) × {keys:,} keys")
+        else:
+            made = attention.head_dim - latent.rope_dim + latent.value_dim
+            terms.append(
+                f"2 × {layers} × (({attention.head_dim} + {latent.value_dim}) × {keys:,} keys "
+                f"+ {latent.kv_rank} × {made} × {keys - 1:,} keys)"
+            )
+    return " + ".join(terms)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layers" if count > 1 else "1 layer"
 
 
 def _rate(value: float, unit: str) -> str:

@@ -1,6 +1,6 @@
 """How a GPU holds a model, in any format that people deploy: a generic holding, for planning.
 
-Quantized formats are those that engines serve: matrices of the layers quantized, tables, head, norms and biases dense.
+Quantized formats are those that engines serve: matrices of the layers quantized, tables, head, routers, norms and biases dense.
 int4: groups of 128 inputs with an fp16 scale (GPTQ, arXiv:2210.17323, symmetric). fp8 and int8: one float32 scale for each
 output (LLM.int8(), arXiv:2208.07339, vector-wise).
 """
@@ -15,6 +15,7 @@ from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import head_weight, is_product
 from pagoda.planning.formats import FORMATS, WeightFormat, weight_format
 from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_in, format_name, weight_bytes
+from pagoda.planning.kv_format import KV_FORMATS, KVHeld
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.workspace import activation_bytes
 
@@ -37,22 +38,21 @@ class ScaledFormat:
 
 DENSE = {"fp32": "F32", "bf16": "BF16", "fp16": "F16"}
 SCALED = {
-    "fp8": ScaledFormat("FP8", 1, 1, scale_bytes=4),
-    "int8": ScaledFormat("INT8", 1, 1, scale_bytes=4),
-    "int4": ScaledFormat("INT4", 128, 66),
+    "fp8": ScaledFormat("fp8", 1, 1, scale_bytes=4),
+    "int8": ScaledFormat("int8", 1, 1, scale_bytes=4),
+    "int4": ScaledFormat("int4", 128, 66),
 }
 GPU_WEIGHT_FORMATS = (*DENSE, *SCALED)
-KV_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
 
 def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format: str | None) -> Holding:
     """stored: formats of the files; wanted: one of `GPU_WEIGHT_FORMATS`, or None: as stored.
-    kv_format: one of `KV_BYTES`, or None: as activations.
+    kv_format: of `KV_FORMATS`, one for both ("fp8") or K's and V's ("fp8/int4"); None: as activations.
     Raises `InvalidValueError` for another format.
     """
     held = gpu_format(spec, stored, wanted)
     element_bytes = FORMATS[DENSE[activation_format(spec, held)]].block_bytes
-    kv_bytes = KV_BYTES[one_of("--kv-format", kv_format, KV_BYTES) if kv_format else activation_format(spec, held)]
+    kv_held = parse_kv_format(kv_format or activation_format(spec, held))
 
     def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
         return activation_bytes(
@@ -67,7 +67,7 @@ def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format
         spec,
         held,
         weight_bytes(spec, held),
-        kv_bytes,
+        kv_held,
         workspace,
         loading_bytes=0,  # files are mapped on the host
         loading_note="",
@@ -84,7 +84,8 @@ def gpu_format(spec: ModelSpec, stored: FormatOf, wanted: str | None) -> Callabl
     head, scaled = head_weight(spec), SCALED[wanted]
 
     def held(weight: WeightSpec) -> str | HeldFormat:
-        return scaled if is_product(weight) and weight is not head else "BF16"
+        quantized = is_product(weight) and weight is not head and not weight.name.endswith(".router")
+        return scaled if quantized else "BF16"
 
     return held
 
@@ -93,6 +94,15 @@ def activation_format(spec: ModelSpec, held: FormatOf) -> str:
     """That of the head where it is dense, else bf16."""
     name = format_name(held, head_weight(spec))
     return next((typed for typed, dense in DENSE.items() if dense == name), "bf16")
+
+
+def parse_kv_format(text: str) -> KVHeld:
+    """Raises `InvalidValueError` for what is not one of `KV_FORMATS`, or two with a stroke between them."""
+    names = text.split("/")
+    if len(names) > 2:
+        raise InvalidValueError("--kv-format", text, "one format, or K's and V's as in fp8/int4")
+    keys, values = (KV_FORMATS[one_of("--kv-format", name, KV_FORMATS)] for name in (names[0], names[-1]))
+    return keys if keys is values else (keys, values)
 
 
 def one_of(field: str, value: str, known: Collection[str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pagoda.planning.formats import DENSE_FORMATS, tensor_bytes
+from pagoda.planning.kv_format import KVHeld
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.workspace import activation_bytes
 
@@ -38,7 +39,7 @@ class Holding:
     """One model in one backend.
 
     format_of: of the weights as they are held (see `weight_bytes`). weight_bytes: what they take.
-    kv_element_bytes: of K and V in the cache.
+    kv_held: K and V in the cache (see `kv_format.KVHeld`).
     loading_bytes: what loading takes beside the weights, at most; loading_note: what that is.
     alternatives: settings under which the backend would hold the model in less, the best first: (field, value, holding).
     """
@@ -46,7 +47,7 @@ class Holding:
     spec: ModelSpec
     format_of: FormatOf
     weight_bytes: int
-    kv_element_bytes: int
+    kv_held: KVHeld
     workspace: Workspace
     loading_bytes: int
     loading_note: str

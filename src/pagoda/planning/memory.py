@@ -80,7 +80,7 @@ class Demand:
         )
 
     def cache(self, num_blocks: int) -> int:
-        return num_blocks * kv_block_bytes(self.spec, self.block_size, self.holding.kv_element_bytes)
+        return num_blocks * kv_block_bytes(self.spec, self.block_size, self.holding.kv_held)
 
     def total(self, num_blocks: int) -> int:
         """Bytes needed with so many blocks. It never shrinks as they grow, so there is one answer to "how many fit".
@@ -142,7 +142,7 @@ def budget_bytes(usable_bytes: int, memory_fraction: float) -> int:
 
 def _plan(demand: Demand, num_blocks: int, usable_bytes: int, memory_fraction: float) -> MemoryPlan:
     budget = budget_bytes(usable_bytes, memory_fraction)
-    block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.holding.kv_element_bytes)
+    block_bytes = kv_block_bytes(demand.spec, demand.block_size, demand.holding.kv_held)
     weights, workspace, cache = demand.holding.weight_bytes, demand.workspace(num_blocks), demand.cache(num_blocks)
     max_model_len = demand.model_len(num_blocks)
     cached = f"{num_blocks:,} blocks of {demand.block_size} tokens, {block_bytes:,} B each"

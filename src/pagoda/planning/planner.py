@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pagoda.planning.capacity import compute_bound_from, max_concurrency, max_context
-from pagoda.planning.costs import visible_keys
 from pagoda.planning.deployment import Deployment, deploy
 from pagoda.planning.format_changes import format_changes
 from pagoda.planning.formulas import formulas
-from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, num_blocks_for
+from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, kv_bytes_seen, num_blocks_for
 from pagoda.planning.plan import Interval, Plan, ThroughputPoint
 from pagoda.planning.question import Question
 from pagoda.planning.recommendation import recommendation, serve_command
@@ -24,8 +21,8 @@ def make_plan(question: Question) -> Plan:
     context, concurrency, num_devices = question.context, question.concurrency, question.num_devices
     demand = deployment.demand(concurrency, context)
     blocks = num_blocks_for(context, question.block_size)
-    kv_element_bytes = deployment.holding.kv_element_bytes
-    block = kv_block_bytes(deployment.spec, question.block_size, kv_element_bytes)
+    kv_held = deployment.holding.kv_held
+    block = kv_block_bytes(deployment.spec, question.block_size, kv_held)
     memory, budget = question.device.memory_bytes * num_devices, deployment.budget_bytes * num_devices
     weights = deployment.holding.weight_bytes * num_devices
     workspace = demand.workspace(concurrency * blocks) * num_devices
@@ -51,9 +48,9 @@ def make_plan(question: Question) -> Plan:
         budget_bytes=budget,
         weight_bytes=weights,
         workspace_bytes=workspace,
-        kv_bytes_per_token=kv_bytes_per_token(deployment.spec, kv_element_bytes) * num_devices,
+        kv_bytes_per_token=kv_bytes_per_token(deployment.spec, kv_held) * num_devices,
         kv_bytes_total=kv_total,
-        kv_bytes_seen=_kv_bytes_seen(deployment),
+        kv_bytes_seen=concurrency * num_devices * kv_bytes_seen(deployment.spec, kv_held, context, question.block_size),
         left_bytes=budget - weights - workspace - kv_total,
         fits=fits,
         max_concurrency=requests,
@@ -84,19 +81,6 @@ def _throughput(deployment: Deployment, requests: int) -> tuple[ThroughputPoint,
         )
         for batch in sorted(batches)
     )
-
-
-def _kv_bytes_seen(deployment: Deployment) -> int:
-    """What of `kv_bytes_total` is not outside of a layer's window, in whole blocks."""
-    question = deployment.question
-    seen = 0
-    for layer in deployment.spec.layers:
-        keys = visible_keys(question.context - 1, 1, layer.attention.window)
-        alone = replace(deployment.spec, layers=(layer,))
-        seen += num_blocks_for(keys, question.block_size) * kv_block_bytes(
-            alone, question.block_size, deployment.holding.kv_element_bytes
-        )
-    return seen * question.concurrency * question.num_devices
 
 
 def _decode_estimate(deployment: Deployment, batch: int) -> Interval | None:

@@ -17,7 +17,7 @@ _COMPUTED_IN = {
     "F32": ("float32",),
     "BF16": _OF_16_BITS,
     "F16": ("float16", "bfloat16"),
-    "FP8": ("fp8", *_OF_16_BITS),
+    "fp8": ("fp8", *_OF_16_BITS),
 }
 
 

@@ -13,8 +13,8 @@ from pagoda.planning.hardware import Hardware
 from pagoda.planning.model_spec import LayerSpec, ModelSpec, WeightSpec
 
 # A layer's weights by the last part of their names, a bias's without `_bias`: split by outputs, or by inputs.
-_BY_INPUTS = ("attention_output", "down")
-_ON_EVERY_DEVICE = ("router", "q_down", "kv_down")
+_BY_INPUTS = ("attention_output", "down")  # also of experts
+_ON_EVERY_DEVICE = ("router", "q_a", "kv_a", "positions")
 
 
 def shard(spec: ModelSpec, num_devices: int) -> ModelSpec:
@@ -41,13 +41,16 @@ def _check(layer: LayerSpec, num_devices: int) -> None:
         raise InvalidValueError("--devices", num_devices, f"a divisor of the {heads} attention heads")
     if attention.latent is None and kv_heads % num_devices and num_devices % kv_heads:
         raise InvalidValueError("--devices", num_devices, f"a divisor or a multiple of the {kv_heads} K/V heads")
-    if ffn.intermediate_size % num_devices:
-        limit = f"a divisor of the {ffn.intermediate_size:,} inner columns of the feed-forward network"
-        raise InvalidValueError("--devices", num_devices, limit)
+    for inner in (ffn.intermediate_size, ffn.experts.shared_size if ffn.experts else 0):
+        if inner % num_devices:
+            limit = f"a divisor of the {inner:,} inner columns of the feed-forward network"
+            raise InvalidValueError("--devices", num_devices, limit)
 
 
 def _share_of(layer: LayerSpec, num_devices: int) -> LayerSpec:
-    attention, ffn = layer.attention, layer.feed_forward
+    attention, ffn, experts = layer.attention, layer.feed_forward, layer.feed_forward.experts
+    if experts is not None:
+        experts = replace(experts, shared_size=experts.shared_size // num_devices)
     return replace(
         layer,
         attention=replace(
@@ -55,7 +58,7 @@ def _share_of(layer: LayerSpec, num_devices: int) -> LayerSpec:
             num_heads=attention.num_heads // num_devices,
             num_kv_heads=max(1, attention.num_kv_heads // num_devices),
         ),
-        feed_forward=replace(ffn, intermediate_size=ffn.intermediate_size // num_devices),
+        feed_forward=replace(ffn, intermediate_size=ffn.intermediate_size // num_devices, experts=experts),
     )
 
 
@@ -63,16 +66,14 @@ def _split(weight: WeightSpec, spec: ModelSpec, num_devices: int) -> WeightSpec:
     name = weight.name.rpartition(".")[2]
     bias = name.endswith("_bias")
     name = name.removesuffix("_bias")
-    if weight.part == "norm" or name in _ON_EVERY_DEVICE or (bias and name in _BY_INPUTS):
+    if weight.part == "norm" or name in _ON_EVERY_DEVICE or (bias and name.endswith(_BY_INPUTS)):
         return weight  # a bias of a product split by inputs is added once, after the sum
-    if name == "positions":
-        return weight
     kept = num_devices
     if name in ("k", "v") and weight.layer is not None:
         kept = min(num_devices, spec.layers[weight.layer].attention.num_kv_heads)
     if name == "qkv" and weight.layer is not None:
         return _split_qkv(weight, spec.layers[weight.layer], num_devices)
-    axis = len(weight.shape) - 1 if name in _BY_INPUTS else max(0, len(weight.shape) - 2)
+    axis = len(weight.shape) - 1 if name.endswith(_BY_INPUTS) else max(0, len(weight.shape) - 2)
     shape = list(weight.shape)
     shape[axis] = -(-shape[axis] // kept)
     return replace(weight, shape=tuple(shape))
