@@ -65,7 +65,7 @@ def test_lengths_from_a_file(tmp_path: Path) -> None:
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, limit: str) -> None:
     path = tmp_path / "lengths"
     path.write_text(f"5\n{line}\n")
-    with pytest.raises(InvalidValueError, match=rf"lengths, line 2: got .*must be .*({limit})"):
+    with pytest.raises(InvalidValueError, match=rf"^line 2 of .*/lengths: got .*must be .*({limit})"):
         parse_lengths("--output-tokens", f"file:{path}")
 
 

@@ -80,26 +80,26 @@ def test_it_is_read_as_a_stream(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_wrong_line_is_refused(tmp_path: Path, line: str, message: str) -> None:
     path = written(tmp_path, f"{GOOD}\n{line}\n")
-    with pytest.raises(InvalidValueError, match=f"^{re.escape(str(path))}, line 2: ({message})") as refused:
+    with pytest.raises(InvalidValueError, match=f"^line 2 of {re.escape(str(path))}: ({message})") as refused:
         list(read_trace(path))
     assert len(str(refused.value)) < 500
 
 
 def test_a_huge_line_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = written(tmp_path, f"{GOOD}\n" + "x" * (MAX_LINE_BYTES + 1))
-    with pytest.raises(InvalidValueError, match=r"line 2: got .*, must be at most 65,536 bytes long"):
+    with pytest.raises(InvalidValueError, match=r"line 2 of .*/trace: got .*, must be at most 65,536 bytes long"):
         list(read_trace(path))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"line 2: got .*, must be UTF-8 \(invalid start byte\)"):
+    with pytest.raises(InvalidValueError, match=r"line 2 of .*/trace: got .*, must be UTF-8 \(invalid start byte\)"):
         list(read_trace(written(tmp_path, GOOD.encode() + b"\n\xff\xfe\n")))
 
 
 def test_too_many_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "MAX_REQUESTS", 3)
     assert len(list(read_trace(written(tmp_path, f"{GOOD}\n" * 3)))) == 3
-    with pytest.raises(InvalidValueError, match=r"line 4: .*at most 3 requests are read"):
+    with pytest.raises(InvalidValueError, match=r"line 4 of .*.*at most 3 requests are read"):
         list(read_trace(written(tmp_path, f"{GOOD}\n" * 4)))
 
 
@@ -127,7 +127,7 @@ def test_azure_s_columns(tmp_path: Path) -> None:
         tmp_path,
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:00+02:00,7,1\n",
     )
-    with pytest.raises(InvalidValueError, match=r"line 3: time: got .*, must be at least"):
+    with pytest.raises(InvalidValueError, match=r"line 3 of .*/trace: time: got .*, must be at least"):
         list(read_trace(of_2024))
 
 
@@ -143,16 +143,16 @@ def test_burstgpt_s_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("when,prompt_tokens,output_tokens\n", "line 1: got .*one column time or timestamp"),
-        ("time,timestamp,prompt_tokens,output_tokens\n", "line 1: got .*one column time or timestamp"),
-        ("time,prompt_tokens,output_tokens\n1,2\n", "line 2: line: got '1,2', must be 3 columns"),
-        ("time,prompt_tokens,output_tokens\n1,2,0\n", "line 2: output_tokens: got 0, must be"),
-        ("time,prompt_tokens,output_tokens\n1,2,x\n", "line 2: output_tokens: got 'x', must be an integer"),
-        ("time,prompt_tokens,output_tokens\nnoon,2,3\n", "line 2: time: got 'noon', must be seconds"),
-        ("time,prompt_tokens,output_tokens\n-5,2,3\n", "line 2: time: got -5.0, must be a finite number from 0"),
-        ("time,prompt_tokens,output_tokens\n2024-13-40 00:00:00,2,3\n", "line 2: time: got '2024-13-40"),
-        ('time,prompt_tokens,output_tokens\n1,2,"3\n', "line 2: line: got .*comma-separated"),
-        ("hello\n", "line 1: got 'hello', must be a JSON object, or the header of a CSV file"),
+        ("when,prompt_tokens,output_tokens\n", "line 1 of .*: got .*one column time or timestamp"),
+        ("time,timestamp,prompt_tokens,output_tokens\n", "line 1 of .*: got .*one column time or timestamp"),
+        ("time,prompt_tokens,output_tokens\n1,2\n", "line 2 of .*: line: got '1,2', must be 3 columns"),
+        ("time,prompt_tokens,output_tokens\n1,2,0\n", "line 2 of .*: output_tokens: got 0, must be"),
+        ("time,prompt_tokens,output_tokens\n1,2,x\n", "line 2 of .*: output_tokens: got 'x', must be an integer"),
+        ("time,prompt_tokens,output_tokens\nnoon,2,3\n", "line 2 of .*: time: got 'noon', must be seconds"),
+        ("time,prompt_tokens,output_tokens\n-5,2,3\n", "line 2 of .*: time: got -5.0, must be a finite number from 0"),
+        ("time,prompt_tokens,output_tokens\n2024-13-40 00:00:00,2,3\n", "line 2 of .*: time: got '2024-13-40"),
+        ('time,prompt_tokens,output_tokens\n1,2,"3\n', "line 2 of .*: line: got .*comma-separated"),
+        ("hello\n", "line 1 of .*: got 'hello', must be a JSON object, or the header of a CSV file"),
     ],
 )
 def test_a_wrong_csv_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -126,9 +126,9 @@ def _seen(field: str, path: Path) -> Seen:
     for number, line in numbered_lines(path, field):
         if len(lengths) == MAX_SEEN:
             raise InvalidValueError(
-                f"{path}, line {number}", line, f"the end of the file: {MAX_SEEN:,} lengths are read"
+                f"line {number} of {path}", line, f"the end of the file: {MAX_SEEN:,} lengths are read"
             )
-        lengths.append(_tokens(f"{path}, line {number}", line, line))
+        lengths.append(_tokens(f"line {number} of {path}", line, line))
     if not lengths:
         raise InvalidValueError(field, str(path), "a file with one length a line; this one has none")
     return Seen(tuple(lengths))

@@ -26,13 +26,13 @@ def numbered_lines(path: Path, option: str) -> Iterator[tuple[int, str]]:
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
-                    raise InvalidValueError(f"{path}, line {number}", raw, f"at most {MAX_LINE_BYTES:,} bytes long")
+                    raise InvalidValueError(f"line {number} of {path}", raw, f"at most {MAX_LINE_BYTES:,} bytes long")
                 if number == 1:
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # a byte-order mark, as some editors write it
                 try:
                     text = raw.decode().strip()
                 except UnicodeDecodeError as error:
-                    raise InvalidValueError(f"{path}, line {number}", raw, f"UTF-8 ({error.reason})") from None
+                    raise InvalidValueError(f"line {number} of {path}", raw, f"UTF-8 ({error.reason})") from None
                 if text:
                     yield number, text
     except (OSError, ValueError) as error:

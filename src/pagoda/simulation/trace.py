@@ -42,7 +42,7 @@ def read_trace(path: Path, option: str = "--trace") -> Iterator[Arrival]:
     last = 0.0
     count = 0
     for number, line in numbered_lines(path, option):
-        where = f"{path}, line {number}"
+        where = f"line {number} of {path}"
         if parser is None:
             if not line.startswith("{"):
                 parser = csv_parser(where, line)
