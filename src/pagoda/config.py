@@ -1,4 +1,5 @@
-"""EngineConfig and ServerConfig: every knob, typed, with its help text. The command line's options are derived from them."""
+"""EngineConfig and ServerConfig: every knob, typed, with its help text. The command line's options are derived from them,
+as they are from any other dataclass whose fields have knobs."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ DEFAULT_PRIORITY_AGEING = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What a field of `EngineConfig` means and which values it takes. `None`, where the type has it, is always valid."""
+    """What a field of a configuration means and which values it takes. `None`, where the type has it, is always valid."""
 
     help: str
     minimum: float | None = None
@@ -111,7 +112,7 @@ class EngineConfig:
     max_json_depth: Annotated[int, Knob("Deepest nesting of an HTTP request's JSON.", 2, 200)] = 32
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_knobs(self)
         if self.max_prefill_chunk is not None and self.max_prefill_chunk > self.max_batched_tokens:
             limit = f"at most max_batched_tokens ({self.max_batched_tokens:,})"
             raise InvalidValueError("max_prefill_chunk", self.max_prefill_chunk, limit)
@@ -141,10 +142,11 @@ class ServerConfig:
     ] = False
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_knobs(self)
 
 
-def _check(config: EngineConfig | ServerConfig) -> None:
+def check_knobs(config: Any) -> None:
+    """Checks every field of a configuration against its knob. Raises `InvalidValueError`."""
     for name, (kind, knob, optional) in knobs(type(config)).items():
         value = getattr(config, name)
         if value is None and optional:
@@ -161,7 +163,7 @@ def _check(config: EngineConfig | ServerConfig) -> None:
             checks.text(name, value, 4096)
 
 
-def knobs(config: type[EngineConfig | ServerConfig] = EngineConfig) -> dict[str, tuple[type, Knob, bool]]:
+def knobs(config: type[Any] = EngineConfig) -> dict[str, tuple[type, Knob, bool]]:
     """Each field of a configuration: name → (type without None, its knob, whether None is allowed)."""
     hints: dict[str, Any] = get_type_hints(config, include_extras=True)
     table: dict[str, tuple[type, Knob, bool]] = {}
@@ -173,7 +175,7 @@ def knobs(config: type[EngineConfig | ServerConfig] = EngineConfig) -> dict[str,
     return table
 
 
-def default_of(name: str, config: type[EngineConfig | ServerConfig] = EngineConfig) -> Any:
+def default_of(name: str, config: type[Any] = EngineConfig) -> Any:
     """The default of one field, for help texts and derived options. Raises KeyError for an unknown field."""
     default = {field.name: field.default for field in fields(config)}[name]
     return None if default is MISSING else default

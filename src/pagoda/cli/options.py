@@ -1,4 +1,4 @@
-"""The options of the command line, derived from the knobs of the two configurations and `SamplingParams`' fields.
+"""The options of the command line, derived from the knobs of configurations and `SamplingParams`' fields.
 
 A new knob or field appears here by itself, with its type, default, help and range.
 """
@@ -19,13 +19,14 @@ import typer
 from pagoda.config import EngineConfig, Knob, ServerConfig, default_of, knobs
 from pagoda.errors import InvalidValueError
 from pagoda.sampling_params import SamplingParams
+from pagoda.simulation.settings import SimulationSettings
 
 
 def with_derived_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command one option per field instead of its parameters annotated with one of the `SOURCES`.
 
-    The command gets the finished objects. `EngineConfig.model` becomes the optional argument MODEL. A value out of its
-    range is an `InvalidValueError` that names the option.
+    The command gets the finished objects. A configuration's field `model` becomes the optional argument MODEL. A value out
+    of its range is an `InvalidValueError` that names the option.
     """
     parameters: list[inspect.Parameter] = []
     sources: dict[str, _Source] = {}
@@ -73,7 +74,7 @@ class _Source:
             raise InvalidValueError(option_name(error.field), error.value, error.limit) from None
 
 
-def _config_source(config: type[EngineConfig | ServerConfig]) -> _Source:
+def _config_source(config: type[Any]) -> _Source:
     parameters = []
     for name, (kind, knob, optional) in knobs(config).items():
         annotation = kind | None if optional else kind
@@ -113,6 +114,7 @@ def _sampling_source() -> _Source:
 SOURCES: dict[type, Callable[[], _Source]] = {
     EngineConfig: functools.partial(_config_source, EngineConfig),
     ServerConfig: functools.partial(_config_source, ServerConfig),
+    SimulationSettings: functools.partial(_config_source, SimulationSettings),
     SamplingParams: _sampling_source,
 }
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, get_args
 
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
 Allocation = Literal["paged", "contiguous"]
 Batching = Literal["continuous", "static"]
 Order = Literal["mixed", "prefill-first", "decode-first"]
+# Fields of `ClusterConfig` that take one of several names: what can be compared.
+CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "allocation": get_args(Allocation),
+        "batching": get_args(Batching),
+        "order": get_args(Order),
+        "routing": get_args(Routing),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
