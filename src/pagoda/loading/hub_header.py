@@ -22,6 +22,15 @@ class HeaderUnavailableError(Exception):
 def remote_gguf_config(repository: str, commit: str | None, sizes: Mapping[str, int]) -> dict[str, Any]:
     """What `GGUFCheckpoint.config` would be, but without `rope_divisors`, which are a tensor's values.
 
+    Takes and raises what `remote_gguf_headers` does.
+    """
+    parts = remote_gguf_headers(repository, commit, sizes)
+    return gguf_config(parts[0].metadata, merged_tensors(parts), str(parts[0].path))
+
+
+def remote_gguf_headers(repository: str, commit: str | None, sizes: Mapping[str, int]) -> list[GGUFHeader]:
+    """The headers of a model's file or of all its parts.
+
     sizes: name → bytes of the model's file or, in order, of all its parts.
     Nothing after the range that the header ends in is asked for, and at most `MAX_HEADER_BYTES` in all.
     Raises `ModelFileError` or `UnsupportedModelError` where the headers are wrong, `HeaderUnavailableError` where they are
@@ -35,7 +44,7 @@ def remote_gguf_config(repository: str, commit: str | None, sizes: Mapping[str, 
         file = RemoteFile(repository, name, commit, size, budget)
         parts.append(GGUFHeader(file))
         budget -= len(file.buffer)
-    return gguf_config(parts[0].metadata, merged_tensors(parts), str(parts[0].path))
+    return parts
 
 
 class RemoteFile:

@@ -58,8 +58,8 @@ def _opened(model: str, revision: str | None, accept: Accept) -> Checkpoint:
     checks.text("model", model, 4096)
     if revision is not None:
         checks.text("revision", revision, 4096)
-    path = _existing_path(model)
-    wanted = None if path or model == default_model.NAME or _looks_like_path(model) else hub.parse_hub_id(model)
+    path = existing_path(model)
+    wanted = None if path or model == default_model.NAME or looks_like_path(model) else hub.parse_hub_id(model)
     if wanted is not None:
         return _open_path(hub.fetch(wanted, revision, accept), model)
     if revision is not None:
@@ -74,7 +74,7 @@ def _opened(model: str, revision: str | None, accept: Accept) -> Checkpoint:
     )
 
 
-def _existing_path(model: str) -> Path | None:
+def existing_path(model: str) -> Path | None:
     """The file or directory of that name. The default's bare name is never one, so that it means the same everywhere."""
     path = os.path.expanduser(model)
     return Path(path) if model != default_model.NAME and os.path.exists(path) else None
@@ -85,7 +85,7 @@ def _open_path(path: Path, name: str) -> Checkpoint:
         return _open_directory(path, name)
     if not path.is_file():
         raise ModelFileError(f"{path}: is neither a file nor a directory")
-    if is_gguf(path.name) or _begins_with(path, b"GGUF"):
+    if is_gguf(path.name) or begins_with(path, b"GGUF"):
         return GGUFCheckpoint(path, name)
     if path.suffix in PICKLE_SUFFIXES:
         raise ModelFileError(f"{path}: is a pickle, which can run code and is never loaded; convert it to safetensors")
@@ -96,16 +96,22 @@ def _open_path(path: Path, name: str) -> Checkpoint:
 
 def _open_directory(directory: Path, name: str) -> Checkpoint:
     """A directory with config.json and safetensors, or with one GGUF model."""
+    gguf = gguf_in(directory)
+    return GGUFCheckpoint(gguf, name) if gguf else HuggingFaceCheckpoint(directory, name)
+
+
+def gguf_in(directory: Path) -> Path | None:
+    """The one GGUF model of a directory that has no safetensors. Raises `ModelFileError` if there are several."""
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(directory) if entry.is_file()}
     except OSError as error:
         raise ModelFileError(f"{directory}: cannot be read ({error.strerror or error})") from None
     if any(is_gguf(file) for file in sizes) and not any(is_weight_file(file) for file in sizes):
-        return GGUFCheckpoint(directory / choose_gguf(sizes, None, str(directory), "give one file's path")[0], name)
-    return HuggingFaceCheckpoint(directory, name)
+        return directory / choose_gguf(sizes, None, str(directory), "give one file's path")[0]
+    return None
 
 
-def _begins_with(path: Path, magic: bytes) -> bool:
+def begins_with(path: Path, magic: bytes) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(len(magic)) == magic
@@ -113,7 +119,7 @@ def _begins_with(path: Path, magic: bytes) -> bool:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def _looks_like_path(model: str) -> bool:
+def looks_like_path(model: str) -> bool:
     """Whether somebody who wrote this meant a file, so that the hub is not asked for it."""
     before_choice = model.partition(":")[0]
     suffixes = (".gguf", ".safetensors", "/", *PICKLE_SUFFIXES)

@@ -13,11 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NamedShape:
-    """config: as `Checkpoint.config`, with the `dtype` of the released weights. source: where it was published."""
+    """config: as `Checkpoint.config`, with the `dtype` of the released weights. source: where its dimensions were published.
+    repository: where the hub has it."""
 
     name: str
     config: Mapping[str, Any]
     source: str
+    repository: str
 
 
 _COLUMNS = {
@@ -33,11 +35,22 @@ _COLUMNS = {
 
 
 def _table(
-    source: str, common: Mapping[str, Any], columns: str, rows: Mapping[str, tuple[Any, ...]]
+    source: str, repository: str, common: Mapping[str, Any], columns: str, rows: Mapping[str, tuple[Any, ...]]
 ) -> list[NamedShape]:
-    """One shape a row: what is common, and its own numbers under the configuration's names of the columns."""
+    """One shape a row: what is common, and its own numbers under the configuration's names of the columns.
+
+    repository: with {name}, or {size} (what follows the name's first hyphen, in capitals), of each.
+    """
     names = [_COLUMNS[column] for column in columns.split()]
-    return [NamedShape(name, {**common, **dict(zip(names, row, strict=True))}, source) for name, row in rows.items()]
+    return [
+        NamedShape(
+            name,
+            {**common, **dict(zip(names, row, strict=True))},
+            source,
+            repository.format(name=name, size=name.partition("-")[2].upper()),
+        )
+        for name, row in rows.items()
+    ]
 
 
 _LLAMA3_SCALING = {
@@ -50,7 +63,8 @@ _LLAMA3_SCALING = {
 
 _ALL = [
     *_table(
-        "Radford et al., Language Models are Unsupervised Multitask Learners (2019), table 2; openai-community/gpt2",
+        "Radford et al., Language Models are Unsupervised Multitask Learners (2019), table 2",
+        "openai-community/{name}",
         {"model_type": "gpt2", "vocab_size": 50_257, "max_position_embeddings": 1024, "dtype": "float32"},
         "hidden layers heads",
         {
@@ -61,19 +75,22 @@ _ALL = [
         },
     ),
     *_table(
-        "LLaMA, arXiv:2302.13971, table 2; huggyllama/llama-7b, llama-13b",
+        "LLaMA, arXiv:2302.13971, table 2",
+        "huggyllama/{name}",
         {"model_type": "llama", "vocab_size": 32_000, "max_position_embeddings": 2048, "dtype": "float16"},
         "hidden inner layers heads",
         {"llama-7b": (4096, 11_008, 32, 32), "llama-13b": (5120, 13_824, 40, 40)},
     ),
     *_table(
-        "Llama 2, arXiv:2307.09288, table 1; meta-llama/Llama-2-70b-hf",
+        "Llama 2, arXiv:2307.09288, table 1",
+        "meta-llama/Llama-2-70b-hf",
         {"model_type": "llama", "vocab_size": 32_000, "rms_norm_eps": 1e-5, "dtype": "float16"},
         "hidden inner layers heads kv context",
         {"llama-2-70b": (8192, 28_672, 80, 64, 8, 4096)},
     ),
     *_table(
-        "Llama 3, arXiv:2407.21783, table 3; meta-llama/Meta-Llama-3-8B, Meta-Llama-3-70B",
+        "Llama 3, arXiv:2407.21783, table 3",
+        "meta-llama/Meta-Llama-{size}",
         {
             "model_type": "llama",
             "vocab_size": 128_256,
@@ -86,7 +103,8 @@ _ALL = [
         {"llama-3-8b": (4096, 14_336, 32, 32, 8), "llama-3-70b": (8192, 28_672, 80, 64, 8)},
     ),
     *_table(
-        "Llama 3.1, arXiv:2407.21783, table 3; meta-llama/Llama-3.1-8B",
+        "Llama 3.1, arXiv:2407.21783, table 3",
+        "meta-llama/Llama-{size}",
         {
             "model_type": "llama",
             "vocab_size": 128_256,
@@ -100,7 +118,8 @@ _ALL = [
         {"llama-3.1-8b": (4096, 14_336, 32, 32, 8)},
     ),
     *_table(
-        "Qwen2.5, arXiv:2412.15115, table 1; Qwen/Qwen2.5-0.5B … Qwen2.5-72B",
+        "Qwen2.5, arXiv:2412.15115, table 1",
+        "Qwen/Qwen2.5-{size}",
         {"model_type": "qwen2", "rope_theta": 1_000_000.0, "dtype": "bfloat16"},
         "hidden inner layers heads kv vocab context tied",
         {
@@ -113,7 +132,8 @@ _ALL = [
         },
     ),
     *_table(
-        "Qwen3, arXiv:2505.09388, table 1; Qwen/Qwen3-0.6B … Qwen3-32B",
+        "Qwen3, arXiv:2505.09388, table 1",
+        "Qwen/Qwen3-{size}",
         {
             "model_type": "qwen3",
             "head_dim": 128,
@@ -133,7 +153,8 @@ _ALL = [
         },
     ),
     *_table(
-        "Qwen3, arXiv:2505.09388, table 2; Qwen/Qwen3-30B-A3B",
+        "Qwen3, arXiv:2505.09388, table 2",
+        "Qwen/Qwen3-{size}",
         {
             "model_type": "qwen3_moe",
             "head_dim": 128,
@@ -149,7 +170,8 @@ _ALL = [
         {"qwen3-30b-a3b": (2048, 6144, 48, 32, 4)},
     ),
     *_table(
-        "Mistral 7B, arXiv:2310.06825, table 1; mistralai/Mistral-7B-v0.1",
+        "Mistral 7B, arXiv:2310.06825, table 1",
+        "mistralai/Mistral-7B-v0.1",
         {
             "model_type": "mistral",
             "vocab_size": 32_000,
@@ -162,7 +184,8 @@ _ALL = [
         {"mistral-7b": (4096, 14_336, 32, 32, 8)},
     ),
     *_table(
-        "Mixtral of Experts, arXiv:2401.04088, table 1; mistralai/Mixtral-8x7B-v0.1",
+        "Mixtral of Experts, arXiv:2401.04088, table 1",
+        "mistralai/Mixtral-8x7B-v0.1",
         {
             "model_type": "mixtral",
             "num_local_experts": 8,
@@ -177,7 +200,8 @@ _ALL = [
         {"mixtral-8x7b": (4096, 14_336, 32, 32, 8)},
     ),
     *_table(
-        "Gemma 3, arXiv:2503.19786; google/gemma-3-27b-it, its text model",
+        "Gemma 3, arXiv:2503.19786, and its config.json; the text model",
+        "google/gemma-3-27b-it",
         {
             "model_type": "gemma3_text",
             "head_dim": 128,
@@ -195,7 +219,8 @@ _ALL = [
         {"gemma-3-27b": (5376, 21_504, 62, 32, 16)},
     ),
     *_table(
-        "DeepSeek-V3, arXiv:2412.19437, section 4.2; deepseek-ai/DeepSeek-V3, without its multi-token-prediction module",
+        "DeepSeek-V3, arXiv:2412.19437, section 4.2; without its multi-token-prediction module",
+        "deepseek-ai/DeepSeek-V3",
         {
             "model_type": "deepseek_v3",
             "first_k_dense_replace": 3,

@@ -51,8 +51,9 @@ def qwen3_moe_spec(config: Mapping[str, Any]) -> ModelSpec:
     attention = _attention(reader, qk_norm=True)
     activation = reader.activation("hidden_act", "silu")
     dense = FeedForwardSpec(reader.size("intermediate_size"), activation, gated=True)
+    count = "num_experts" if "num_experts" in config else "num_local_experts"  # as configurations of GGUF files have it
     sparse = FeedForwardSpec(
-        reader.size("moe_intermediate_size"), activation, gated=True, experts=_experts(reader, "num_experts")
+        reader.size("moe_intermediate_size"), activation, gated=True, experts=_experts(reader, count)
     )
     period, plain = reader.size("decoder_sparse_step", 1), _indices(reader, "mlp_only_layers")
     return _spec(

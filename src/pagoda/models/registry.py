@@ -30,11 +30,11 @@ def family_for(config: Mapping[str, Any]) -> Family:
     if quantization:
         method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
         raise UnsupportedModelError("quantization method", method, ("none", "the formats of GGUF files"))
-    family, name = _family_of(config), config.get("model_type")
+    name = config.get("model_type")
+    family = _RUNNING.get(name) if isinstance(name, str) else None
     if family is None:
-        planned = isinstance(name, str) and name in PLANNED
-        what = "`pagoda plan` knows this architecture, but running" if planned else "architecture"
-        raise UnsupportedModelError(what, name, _RUNNING)
+        planned = "`pagoda plan` knows this architecture, but running"
+        raise UnsupportedModelError(planned if _planned(config) else "architecture", name, _RUNNING)
     return family
 
 
@@ -43,17 +43,31 @@ def spec_for(config: Mapping[str, Any]) -> ModelSpec:
 
     Raises what `Family.spec` does, `UnsupportedModelError` for an architecture that is not known either way.
     """
-    family, name = _family_of(config), config.get("model_type")
-    if family is not None:
-        return family.spec(config)
-    if not isinstance(name, str) or name not in PLANNED:
+    planned, name = _planned(config), config.get("model_type")
+    if planned is not None:
+        return PLANNED[planned]({**config, "model_type": planned})
+    if not isinstance(name, str) or name not in _RUNNING:
         raise UnsupportedModelError("architecture", name, [*_RUNNING, *PLANNED])
-    return PLANNED[name](config)
+    return _RUNNING[name].spec(config)
+
+
+def runs(config: Mapping[str, Any]) -> bool:
+    """Whether `family_for` has a family for it."""
+    try:
+        family_for(config)
+    except UnsupportedModelError:
+        return False
+    return _planned(config) is None
 
 
 _RUNNING = {model_type: family for family in FAMILIES for model_type in family.model_types}
 
 
-def _family_of(config: Mapping[str, Any]) -> Family | None:
+def _planned(config: Mapping[str, Any]) -> str | None:
+    """The name in `PLANNED` of an architecture that can only be planned."""
     name = config.get("model_type")
-    return _RUNNING.get(name) if isinstance(name, str) else None
+    if name == "llama" and config.get("num_local_experts"):
+        return "mixtral"  # whose GGUF files call themselves llama
+    if name == "qwen3moe":
+        return "qwen3_moe"  # GGUF's name
+    return name if isinstance(name, str) and name in PLANNED else None

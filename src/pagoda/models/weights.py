@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Generic
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Literal, Protocol
 
 from pagoda.errors import ModelFileError, shown
-from pagoda.loading.checkpoint import Checkpoint, StoredTensor
+from pagoda.loading.checkpoint import Checkpoint, StoredTensor, TensorInfo
 from pagoda.models.family import Family, Model, Source
 from pagoda.ops.interface import W, WeightOps
 from pagoda.planning.formats import weight_format
@@ -18,7 +18,20 @@ Progress = Callable[[int, int], None]
 _SHOWN = 3
 
 
-def check_inventory(checkpoint: Checkpoint, family: Family, spec: ModelSpec) -> dict[str, str]:
+class Inventory(Protocol):
+    """What is asked of a checkpoint here: which tensors there are."""
+
+    @property
+    def kind(self) -> Literal["huggingface", "gguf"]: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
+def check_inventory(checkpoint: Inventory, family: Family, spec: ModelSpec) -> dict[str, str]:
     """For each weight of the spec the tensor of the checkpoint that holds it. Reads nothing but names and shapes.
 
     Raises `ModelFileError` with every tensor that is missing, has another shape than the config says, or is neither
