@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from pagoda.config import EngineConfig
 from pagoda.core import invariants
+from pagoda.core.contiguous_manager import ContiguousKVCacheManager
 from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.mixing import Mixing
 from pagoda.core.policies import make_policy
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
@@ -50,9 +52,11 @@ def make_scheduler(
     prefill_chunk: int = 16,
     policy: str = "fcfs",
     watermark: float = 0.01,
+    manager: type[KVCacheManager | ContiguousKVCacheManager] = KVCacheManager,
+    mixing: Mixing | None = None,
 ) -> Scheduler:
     config = SchedulerConfig(max_num_seqs, max_batched_tokens, prefill_chunk, watermark)
-    return Scheduler(config, KVCacheManager(num_blocks, block_size), make_policy(EngineConfig(policy=policy)))
+    return Scheduler(config, manager(num_blocks, block_size), make_policy(EngineConfig(policy=policy)), mixing)
 
 
 @dataclass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from pagoda.core.contiguous_manager import ContiguousKVCacheManager
+from pagoda.core.mixing import DecodeFirst, Mixed, OneBatchAtATime, PrefillFirst
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler
 from tests.core.driver import VOCAB_SIZE, Driver, alone, make_request, make_scheduler
@@ -18,7 +21,23 @@ RUNS = soak_count(800)
 EXAMPLES = soak_count(600)
 
 
-def random_scheduler(rng: random.Random) -> Scheduler:
+Variant = Callable[[], dict[str, object]]
+
+# How blocks are allocated and steps are mixed, beside the engine's own way; new objects for each scheduler.
+VARIANTS: dict[str, Variant] = {
+    "contiguous": lambda: {"manager": ContiguousKVCacheManager},
+    "prefill-first": lambda: {"mixing": PrefillFirst()},
+    "decode-first": lambda: {"mixing": DecodeFirst()},
+    "static": lambda: {"mixing": OneBatchAtATime(Mixed())},
+    "static, prefill-first, contiguous": lambda: {
+        "manager": ContiguousKVCacheManager,
+        "mixing": OneBatchAtATime(PrefillFirst()),
+    },
+    "static, decode-first": lambda: {"mixing": OneBatchAtATime(DecodeFirst())},
+}
+
+
+def random_scheduler(rng: random.Random, variant: Variant = dict) -> Scheduler:
     """From roomy to so cramped that preemption is the rule."""
     block_size = rng.choice([1, 2, 3, 4, 16])
     max_batched_tokens = rng.choice([1, 2, 5, 16, 64])
@@ -30,6 +49,7 @@ def random_scheduler(rng: random.Random) -> Scheduler:
         prefill_chunk=rng.choice([1, 3, max(1, max_batched_tokens // 2), max_batched_tokens]),
         policy=rng.choice(["fcfs", "priority"]),
         watermark=rng.choice([0.0, 0.01, 0.2]),
+        **variant(),  # type: ignore[arg-type]
     )
 
 
@@ -78,13 +98,34 @@ def test_every_request_gets_what_it_gets_alone_whatever_the_traffic(depth: int) 
     assert num_preemptions > RUNS / 2
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nor_does_it_matter_how_blocks_are_allocated_and_steps_are_mixed(variant: str, depth: int) -> None:
+    num_preemptions = 0
+    for seed in range(RUNS // 25):
+        rng = random.Random(seed)
+        driver = Driver(random_scheduler(rng, VARIANTS[variant]), depth)
+        requests = [random_request(rng, f"r{number}", driver.scheduler) for number in range(rng.randint(1, 25))]
+        for request in requests:
+            driver.add(request)
+            for _ in range(rng.choice([0, 0, 1, 5])):
+                driver.turn()
+        driver.finish()
+        for request in requests:
+            assert driver.received[request.key] == alone(request), f"seed {seed}, {request.key}"
+        num_preemptions += driver.scheduler.num_preemptions
+    assert (num_preemptions > 0) == ("contiguous" not in variant)
+
+
 class Traffic(RuleBasedStateMachine):
     """Arrivals, aborts and failing steps in any order that hypothesis can think of."""
 
-    @initialize(seed=st.integers(0, 2**32), depth=st.sampled_from([0, 1]))
-    def start(self, seed: int, depth: int) -> None:
+    @initialize(
+        seed=st.integers(0, 2**32), depth=st.sampled_from([0, 1]), variant=st.sampled_from([dict, *VARIANTS.values()])
+    )
+    def start(self, seed: int, depth: int, variant: Variant) -> None:
         self.rng = random.Random(seed)
-        self.driver = Driver(random_scheduler(self.rng), depth)
+        self.driver = Driver(random_scheduler(self.rng, variant), depth)
         self.requests: dict[tuple[str, int], Request] = {}
         self.next_id = 0
 

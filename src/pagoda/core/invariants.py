@@ -10,7 +10,7 @@ from pagoda.core.request import Request, Status
 from pagoda.errors import InvariantError
 
 if TYPE_CHECKING:
-    from pagoda.core.kv_cache_manager import KVCacheManager
+    from pagoda.core.kv_interface import KVManager
     from pagoda.core.scheduler import Scheduler
 
 
@@ -27,18 +27,18 @@ def check(scheduler: Scheduler) -> None:
         raise InvariantError("\n".join([f"{len(wrong)} invariants are broken:", *wrong, *_dump(scheduler)]))
 
 
-def _blocks(kv: KVCacheManager) -> Iterator[str]:
+def _blocks(kv: KVManager) -> Iterator[str]:
     holders = Counter(block_id for table in kv.tables.values() for block_id in table)
     num_free = 0
     for block_id in range(kv.num_blocks):
-        held, free = kv.pool.num_holders(block_id), kv.pool.is_free(block_id)
+        held, free = kv.num_holders(block_id), kv.is_free(block_id)
         num_free += free
         if held != holders[block_id]:
             yield f"block {block_id} counts {held} holders, but {holders[block_id]} tables list it"
         if free != (held == 0):
             yield f"block {block_id} has {held} holders and is {'' if free else 'not '}free"
     if num_free != kv.num_free_blocks:
-        yield f"{num_free} blocks are free, but the pool counts {kv.num_free_blocks}"
+        yield f"{num_free} blocks are free, but it counts {kv.num_free_blocks}"
     for key, table in kv.tables.items():
         if len(set(table)) != len(table):
             yield f"the table of {key} lists a block twice"
@@ -59,7 +59,9 @@ def _requests(scheduler: Scheduler) -> Iterator[str]:
         if request.status is not Status.RUNNING:
             yield f"{request.key} runs, but its status is {request.status.value}"
     for request in waiting:
-        if request.num_computed_tokens:
+        # Whoever comes with computed positions comes with all but its last token's.
+        brought = 0 if request.num_preemptions else request.num_tokens - 1
+        if request.num_computed_tokens not in (0, brought):
             yield f"{request.key} waits, but has {request.num_computed_tokens} computed tokens"
     for request in running + waiting:
         if request.num_computed_tokens > request.num_tokens:

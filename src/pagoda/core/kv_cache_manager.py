@@ -10,7 +10,7 @@ from pagoda.errors import InvariantError
 
 
 class KVCacheManager:
-    """Position p of a request lies in block `block_table(key)[p // block_size]`, at offset p % block_size."""
+    """A `KVManager` with paged allocation: a request's blocks lie anywhere, and come one by one as it grows."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
@@ -23,9 +23,20 @@ class KVCacheManager:
         return self.pool.num_free
 
     @property
+    def largest_allocation(self) -> int:
+        """The most blocks that one request could be given now: any free block will do."""
+        return self.pool.num_free
+
+    @property
     def tables(self) -> Mapping[RequestKey, Sequence[int]]:
         """All block tables, for looking at."""
         return self._tables
+
+    def num_holders(self, block_id: int) -> int:
+        return self.pool.num_holders(block_id)
+
+    def is_free(self, block_id: int) -> bool:
+        return self.pool.is_free(block_id)
 
     def blocks_for(self, num_tokens: int) -> int:
         """How many blocks hold so many tokens of one request."""
@@ -34,6 +45,13 @@ class KVCacheManager:
     def block_table(self, key: RequestKey) -> tuple[int, ...]:
         """The request's blocks in order; empty when it has none."""
         return tuple(self._tables.get(key, ()))
+
+    def can_admit(self, num_tokens: int, most_tokens: int, headroom: int) -> bool:
+        """Only what it needs at once counts; the headroom stands for the growth of all."""
+        return self.blocks_for(num_tokens) + headroom <= self.pool.num_free
+
+    def admit(self, key: RequestKey, num_tokens: int, most_tokens: int) -> tuple[int, ...] | None:
+        return self.allocate(key, num_tokens)
 
     def allocate(self, key: RequestKey, num_tokens: int) -> tuple[int, ...] | None:
         """Make the request's table hold `num_tokens` in all. Returns the blocks appended to it, often none.

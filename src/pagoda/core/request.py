@@ -22,10 +22,12 @@ class Request:
 
     prompt_token_ids: never changes. sampling: effective parameters (max_tokens set). seed: set.
     end_token_ids: what ends this request, besides sampling.stop_token_ids (empty with ignore_eos).
-    num_computed_tokens: positions whose K and V are in the cache, or will be when the steps in flight are done.
+    num_computed_tokens: positions whose K and V are in the cache, or will be when the steps in flight are done. A request may
+        come with all but its last token computed elsewhere; if it is preempted, it computes them here.
     num_pending: tokens sampled by steps in flight, not known here yet.
     num_prompt_logprobs: positions 1 … num_prompt_logprobs have had their prompt log-probabilities sent.
     order: the policy's sort key, then the number of its arrival. No two requests have the same.
+    max_num_positions: the most it can ever have in the cache: the last token it may generate need not be computed.
     """
 
     key: RequestKey
@@ -42,25 +44,20 @@ class Request:
     num_preemptions: int = 0
     num_prompt_logprobs: int = 0
     order: tuple[float, ...] = ()
+    num_prompt_tokens: int = field(init=False)
+    max_num_positions: int = field(init=False)
 
-    @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.prompt_token_ids)
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.prompt_token_ids)
+        self.max_num_positions = self.num_prompt_tokens + max((self.sampling.max_tokens or 0) - 1, 0)
 
     @property
     def num_tokens(self) -> int:
         """Prompt and output, tokens in flight included."""
-        return len(self.prompt_token_ids) + len(self.output_token_ids) + self.num_pending
-
-    @property
-    def max_num_positions(self) -> int:
-        """The most positions it can ever have in the cache: the last token it may generate need not be computed."""
-        return len(self.prompt_token_ids) + max((self.sampling.max_tokens or 0) - 1, 0)
+        return self.num_prompt_tokens + len(self.output_token_ids) + self.num_pending
 
     @property
     def num_uncomputed_tokens(self) -> int:
         """Positions to compute before anything new is known: 1 in decode, 0 when all it may generate is under way."""
-        known = len(self.output_token_ids) + self.num_pending
-        if known and known >= (self.sampling.max_tokens or 0):
-            return 0
-        return len(self.prompt_token_ids) + known - self.num_computed_tokens
+        known = self.num_prompt_tokens + len(self.output_token_ids) + self.num_pending
+        return min(known, self.max_num_positions) - self.num_computed_tokens

@@ -12,30 +12,25 @@ def apply_result(request: Request, row: ScheduledRow, result: RowResult) -> Toke
 
     The event has a finish_reason when the request is to end.
     """
-    index = len(request.output_token_ids)
-    if result.error is not None:
-        return TokenEvent(request.key, index, finish_reason="error", error=result.error)
-    prompt_logprobs = _unsent(request, row, result.prompt_logprobs) if result.prompt_logprobs else ()
-    max_tokens = request.sampling.max_tokens or 0
+    index, sampling = len(request.output_token_ids), request.sampling
+    key, token_id, found, found_in_prompt, error = result
+    if error is not None:
+        return TokenEvent(key, index, finish_reason="error", error=error)
+    prompt_logprobs = _unsent(request, row, found_in_prompt) if found_in_prompt else ()
     if not row.samples:
-        finished = max_tokens == 0 and row.start + row.num_tokens == request.num_prompt_tokens
+        finished = sampling.max_tokens == 0 and row.start + row.num_tokens == request.num_prompt_tokens
         if not finished and not prompt_logprobs:
             return None
-        reason = "length" if finished else None
-        return TokenEvent(request.key, index, prompt_logprobs=prompt_logprobs, finish_reason=reason)
-    token_id = result.token_id
+        return TokenEvent(key, index, (), (), prompt_logprobs, "length" if finished else None)
     if token_id is None:
-        raise InvariantError(f"{request.key} was to get a token, and got none")
-    logprobs = () if result.logprobs is None else (result.logprobs,)
-    if index >= request.sampling.min_tokens and _ends(request, token_id):
-        return TokenEvent(request.key, index, (), logprobs, prompt_logprobs, "stop", token_id)
+        raise InvariantError(f"{key} was to get a token, and got none")
+    logprobs = () if found is None else (found,)
+    ends = token_id in request.end_token_ids or token_id in sampling.stop_token_ids
+    if ends and index >= sampling.min_tokens:
+        return TokenEvent(key, index, (), logprobs, prompt_logprobs, "stop", token_id)
     request.output_token_ids.append(token_id)
-    reason = "length" if index + 1 >= max_tokens else None
-    return TokenEvent(request.key, index, (token_id,), logprobs, prompt_logprobs, reason)
-
-
-def _ends(request: Request, token_id: int) -> bool:
-    return token_id in request.end_token_ids or token_id in request.sampling.stop_token_ids
+    reason = "length" if index + 1 >= (sampling.max_tokens or 0) else None
+    return TokenEvent(key, index, (token_id,), logprobs, prompt_logprobs, reason)
 
 
 def _unsent(request: Request, row: ScheduledRow, found: tuple[TokenLogprobs, ...]) -> tuple[TokenLogprobs, ...]:

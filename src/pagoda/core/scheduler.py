@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pagoda.config import EngineConfig
-from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.kv_interface import KVManager
+from pagoda.core.mixing import Mixed, Mixing
 from pagoda.core.policies import Policy
 from pagoda.core.request import Request, Status
 from pagoda.core.results import apply_result
@@ -76,10 +77,11 @@ class Scheduler:
     scheduled last.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: Policy) -> None:
+    def __init__(self, config: SchedulerConfig, kv: KVManager, policy: Policy, mixing: Mixing | None = None) -> None:
         self.config = config
         self.kv = kv
         self.policy = policy
+        self.mixing = mixing or Mixed()
         self.max_running = min(config.max_num_seqs, config.max_batched_tokens)
         self.requests: dict[str, dict[int, Request]] = {}
         self.running: list[Request] = []
@@ -156,10 +158,11 @@ class Scheduler:
         """
         flight = self._landed(output)
         events: list[TokenEvent] = []
+        finished = Status.FINISHED
         for request, row, result in zip(flight.requests, flight.step.rows, output.rows, strict=True):
             if row.samples:
                 request.num_pending -= 1
-            if request.status is Status.FINISHED:
+            if request.status is finished:
                 continue
             event = apply_result(request, row, result)
             if event is not None:
@@ -195,20 +198,26 @@ class Scheduler:
 
     def _continue_running(self, plan: _Plan) -> None:
         """Rows for running requests, in the policy's order."""
-        wanting = [(request, todo) for request in self.running if (todo := request.num_uncomputed_tokens) > 0]
-        behind, prompts_behind = len(wanting), sum([todo > 1 for _, todo in wanting])
         head_fits = self._next_waiting() is not None
+        wanting = [(request, todo) for request in self.running if (todo := request.num_uncomputed_tokens) > 0]
+        wanting = self.mixing.choose(wanting, head_fits)
+        behind, prompts_behind = len(wanting), sum([todo > 1 for _, todo in wanting])
         capped = prompts_behind > 1 or len(self.waiting) > 0
+        block_size, running = self.kv.block_size, Status.RUNNING
         for request, todo in wanting:
             behind -= 1
-            prompts_behind -= todo > 1
-            if request.status is not Status.RUNNING:
-                continue  # preempted for one ahead of it
+            if request.status is not running:  # preempted for one ahead of it
+                prompts_behind -= todo > 1
+                continue
             count = 1
             if todo > 1:
+                prompts_behind -= 1
                 # One token is kept for each running request behind, so that none of them stands still.
                 count = self._share(todo, plan.budget - behind, capped, prompts_behind > 0 or head_fits)
-            blocks = self._extend(request, request.num_computed_tokens + count)
+            blocks: tuple[int, ...] | None = ()
+            # A position that is not the first of its block lies in the block of the one before it.
+            if count > 1 or request.num_computed_tokens % block_size == 0:
+                blocks = self._extend(request, request.num_computed_tokens + count)
             if blocks is not None:
                 self._add_row(plan, request, count, todo, blocks)
 
@@ -224,13 +233,15 @@ class Scheduler:
 
     def _admit_waiting(self, plan: _Plan) -> None:
         while plan.budget > 0 and (request := self._next_waiting()) is not None:
+            if not self.mixing.admits(len(self.running), len(self.waiting)):
+                return
             self.waiting.pop()
             todo = request.num_uncomputed_tokens
             others = len(self.waiting) > 0
             count = self._share(
                 todo, plan.budget, others or plan.prompts > 0, others and len(self.running) + 1 < self.max_running
             )
-            blocks = self.kv.allocate(request.key, _positions_at_admission(request))
+            blocks = self.kv.admit(request.key, _positions_at_admission(request), request.max_num_positions)
             if blocks is None:
                 raise InvariantError(f"{request.key} was to be admitted, but its blocks are not there")
             request.status = Status.RUNNING
@@ -254,10 +265,9 @@ class Scheduler:
         # Preempted with a token in flight: it comes back when the token is known.
         if request is None or request.num_pending or len(self.running) >= self.max_running:
             return None
-        needed = self.kv.blocks_for(_positions_at_admission(request))
-        if self.running:
-            needed += max(int(self.kv.num_blocks * self.config.watermark), len(self.running))
-        return request if needed <= self.kv.num_free_blocks else None
+        headroom = max(int(self.kv.num_blocks * self.config.watermark), len(self.running)) if self.running else 0
+        fits = self.kv.can_admit(_positions_at_admission(request), request.max_num_positions, headroom)
+        return request if fits else None
 
     def _add_row(self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...]) -> None:
         samples = count == todo and request.sampling.max_tokens != 0
@@ -308,7 +318,7 @@ class Scheduler:
         if [row.key for row in flight.step.rows] != [result.key for result in output.rows]:
             raise InvariantError(f"the results of step {output.step} are not those of its rows, in their order")
         for row, result in zip(flight.step.rows, output.rows, strict=True):
-            if row.samples and result.token_id is None and result.error is None:
+            if result.token_id is None and row.samples and result.error is None:
                 raise InvariantError(f"step {output.step} has neither a token nor an error for {row.key}")
         return self.in_flight.popleft()
 

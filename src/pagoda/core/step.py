@@ -104,9 +104,10 @@ class RunnerOutput:
     rows: tuple[RowResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every token, which takes three times as long if it is
 class TokenEvent:
     """What the engine tells a client about one choice: a new token, prompt log-probabilities, the end, or several of these.
+    Nobody changes one.
 
     index: how many output tokens came before this event; a client drops an event it has already seen.
     finish_reason: "stop" (an end or stop token), "length", "abort" or "error"; None while it goes on.

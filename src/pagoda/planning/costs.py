@@ -90,19 +90,32 @@ class CostModel:
 
         num_logit_rows: how many positions get logits; by default one a row, as when no row is an unfinished prompt.
         """
-        num_tokens = num_rows = attention = read = 0
+        single: list[int] = []  # starts of rows with one token: most rows; they come by the hundred, in every step
+        longer: list[tuple[int, int]] = []
         for start, count in rows:
-            num_rows += 1
-            num_tokens += count
-            for window, flops, size in self._windows:
-                if count == 1:  # most rows; they come by the hundred, in every step
-                    pairs = keys = start + 1 if window is None or start < window else window
-                else:
-                    pairs, keys = attended_pairs(start, count, window), visible_keys(start, count, window)
-                attention += flops * pairs
-                read += size * keys
-            for latent, num_layers in self._latents:
-                attention += num_layers * latent_flops(latent, start, count).total
+            if count == 1:
+                single.append(start)
+            else:
+                longer.append((start, count))
+        num_rows = len(single) + len(longer)
+        num_tokens = len(single) + sum([count for _, count in longer])
+        attention = read = 0
+        for window, flops, size in self._windows:
+            if window is None:
+                pairs = sum(single) + len(single)
+            else:
+                pairs = sum([start + 1 if start < window else window for start in single])
+            keys = pairs
+            for start, count in longer:
+                pairs += attended_pairs(start, count, window)
+                keys += visible_keys(start, count, window)
+            attention += flops * pairs
+            read += size * keys
+        for latent, num_layers in self._latents:
+            alone = sum([latent_flops(latent, start, 1).total for start in single])
+            attention += num_layers * (
+                alone + sum([latent_flops(latent, start, count).total for start, count in longer])
+            )
         logit_rows = num_rows if num_logit_rows is None else num_logit_rows
         if not num_tokens:
             return StepCost(0, 0, 0, 0, 0)
