@@ -15,6 +15,7 @@ from pagoda.cli.chat import chat
 from pagoda.cli.console import note
 from pagoda.cli.generate import generate
 from pagoda.cli.inspect import inspect
+from pagoda.cli.plan import plan
 from pagoda.cli.refusals import worded
 from pagoda.cli.serve import serve
 from pagoda.cli.streams import flush_stdout, give_up, prepare_streams
@@ -87,6 +88,7 @@ app.command()(chat)
 app.command()(generate)
 app.command()(serve)
 app.command()(inspect)
+app.command()(plan)
 app.add_typer(bench, name="bench")
 
 

@@ -47,14 +47,14 @@ def verdict(plan: Plan) -> str:
     need = f"{requests(plan.concurrency)} of {plan.context:,} tokens"
     share = f"{both_sizes(budget)} that may be used ({budget / plan.memory_bytes:.0%} of memory)"
     if not plan.fits:
-        return f"DOES NOT FIT: {need} need {both_sizes(used)}, {both_sizes(used - budget)} more than the {share}."
-    longest = f"{plan.max_context:,} tokens" + (
-        ", the model's own limit" if plan.max_context == plan.spec.context_length else ""
-    )
-    alone = "the one request may be" if plan.concurrency == 1 else f"each of {plan.concurrency:,} requests may be"
+        verb = "needs" if plan.concurrency == 1 else "need"
+        return f"DOES NOT FIT: {need} {verb} {both_sizes(used)}, {both_sizes(used - budget)} more than the {share}."
+    own = " (the model's own limit)" if plan.max_context == plan.spec.context_length else ""
+    takes = "takes" if plan.concurrency == 1 else "take"
+    each = "the one request may be" if plan.concurrency == 1 else f"each of {plan.concurrency:,} requests may be"
     return (
-        f"Fits: {need} take {both_sizes(used)} of the {share}. "
-        f"At most {requests(plan.max_concurrency)} of this context fit; {alone} up to {longest} long."
+        f"Fits: {need} {takes} {both_sizes(used)} of the {share}. At most {requests(plan.max_concurrency)} of this context "
+        f"fit; {each} up to {plan.max_context:,} tokens long{own}."
     )
 
 
@@ -89,7 +89,7 @@ def times(plan: Plan) -> Grid:
         (f"prefill, one prompt of {plan.context:,}", plan.prefill, plan.prefill_estimate),
     )
     return Grid(
-        "Time: the bound is what the hardware permits, the estimate what this engine is expected to take",
+        "Time: the bound is what the hardware permits, the estimate what an engine is expected to take",
         (
             "",
             "compute",
@@ -114,7 +114,7 @@ def times(plan: Plan) -> Grid:
             for name, bound, estimate in steps
         ),
         note=f"{_moved(plan.decode)} The ridge is at {significant(plan.ridge)} FLOP/B: below it memory binds, above it "
-        f"compute. {_turning(plan)}",
+        f"compute. {_turning(plan)}{_estimate_source(plan)}",
     )
 
 
@@ -138,7 +138,7 @@ def throughput(plan: Plan) -> Grid:
         (*headers, "estimate: step", "tokens/s") if estimated else headers,
         rows,
         dim=frozenset(index for index, point in enumerate(shown) if not point.fits),
-        note="" if estimated else "No estimate: nothing is known of this engine on this device (--calibration FILE).",
+        note="" if estimated else "No estimate: nothing is known of this engine on this device.",
     )
 
 
@@ -233,6 +233,12 @@ def _turning(plan: Plan) -> str:
     if batch is None:
         return "At this context no batch makes decode bound by compute: every request brings its own K and V to read."
     return f"Decode turns bound by compute at {requests(batch)}."
+
+
+def _estimate_source(plan: Plan) -> str:
+    if not plan.estimate_source:
+        return ""
+    return f" Estimates, within whose interval 90% of measured steps lay: {plan.estimate_source}."
 
 
 def _estimated_rate(point: ThroughputPoint) -> str:

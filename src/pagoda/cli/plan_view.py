@@ -29,6 +29,7 @@ def show(plan: Plan, formulas: bool) -> None:
             console.print(f"  {remedy.option:<28} {remedy.sentence}", style="red")
         for grid in grids(plan):
             console.print()
+            console.print(grid.title, style="bold")
             console.print(_table(grid))
             if grid.note:
                 console.print(grid.note, style="dim")
@@ -45,9 +46,7 @@ def show(plan: Plan, formulas: bool) -> None:
 
 
 def _table(grid: Grid) -> Table:
-    table = Table(
-        title=grid.title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
-    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for index, header in enumerate(grid.headers):
         words = index == 0 or header == "what it is"
         table.add_column(header, justify="left" if words else "right", overflow="fold")

@@ -47,6 +47,7 @@ def plan_report(plan: Plan) -> dict[str, Any]:
         **_step("prefill", plan.prefill, plan.prefill_estimate),
         "prefill_bound": plan.prefill.limit,
         "prefill_ms": 1e3 * plan.prefill.seconds,
+        "estimate_source": plan.estimate_source,
         "ridge": plan.ridge,
         "compute_bound_from": plan.compute_bound_from,
         "throughput": [_throughput(point) for point in plan.throughput],

@@ -109,6 +109,7 @@ class Plan:
         `context` tokens, in whole blocks, on all devices. kv_bytes_seen: the same without what lies outside of windows.
     max_concurrency: how many requests of `context` tokens fit; max_context: the longest for `concurrency` requests, never
         above the model's own.
+    estimate_source: where the estimates' figures are from, in words; "" where there are none.
     decode, prefill: one step of `concurrency` requests at `context` tokens; `context` tokens of one prompt.
     compute_bound_from: the batch from which decode is bound by compute at this context; None if KV reading prevents it.
     formulas: in the order they build on each other.
@@ -141,6 +142,7 @@ class Plan:
     decode_estimate: Interval | None
     prefill: StepBound
     prefill_estimate: Interval | None
+    estimate_source: str
     ridge: float
     compute_bound_from: int | None
     throughput: tuple[ThroughputPoint, ...]

@@ -59,6 +59,7 @@ def make_plan(question: Question) -> Plan:
         decode_estimate=_decode_estimate(deployment, concurrency),
         prefill=deployment.bound(deployment.prefill_cost(0, context, ends=True), num_logit_rows=1),
         prefill_estimate=_prefill_estimate(deployment),
+        estimate_source=question.timer.source if question.timer is not None else "",
         ridge=deployment.ridge,
         compute_bound_from=turning,
         throughput=_throughput(deployment, requests),

@@ -23,3 +23,8 @@ class StepTimer(Protocol):
     def spread(self) -> tuple[float, float]:
         """Factors on `seconds` between which 90% of measured steps lay, such as (0.9, 1.15)."""
         ...
+
+    @property
+    def source(self) -> str:
+        """Where the figures are from, for people: what was measured, and on what."""
+        ...
