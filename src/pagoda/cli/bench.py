@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -105,6 +106,45 @@ def limits(
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")
+
+
+@bench.command()
+@with_derived_options
+def calibrate(
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Where to save them. Default: MODEL's name and .step-times.json, here."),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to measure, about.")] = 90.0,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    config: EngineConfig,
+) -> None:
+    """Measure how long steps take with a model, in a server at work, and save that for plan and simulate."""
+    if not (math.isfinite(seconds) and seconds >= 1):
+        raise InvalidValueError("--seconds", seconds, "a finite number of at least 1")
+    path = output or Path(f"{Path(config.model).name}.step-times.json")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InvalidValueError("--output", str(path), "a file in a folder that exists")
+
+    from pagoda.cli.bench_calibrate import calibrate as measure_and_fit
+    from pagoda.cli.bench_calibrate import report_of, table_of
+    from pagoda.cli.loading import load_async
+    from pagoda.progress import TerminalProgress
+
+    llm = load_async(config)
+    try:
+        with TerminalProgress() as bars:
+            timer, measured = measure_and_fit(llm, seconds, bars)
+    finally:
+        llm.close()
+    timer.save(path)
+    report = {**report_of(timer, measured), "output": str(path)}
+    if json_:
+        print_json(report)
+    else:
+        for name, value in table_of(report):
+            print(f"{name:<24}{value}")
 
 
 def _check_room(plan: MemoryPlan, batch: int, prompt_tokens: int, output_tokens: int) -> None:
