@@ -76,6 +76,34 @@ def test_a_planned_architecture_is_not_runnable(tmp_path: Path) -> None:
     assert described.spec.active_parameters < described.spec.num_parameters
 
 
+@pytest.mark.parametrize(
+    ("quantization", "low", "high"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 1.0, 1.7),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 128}, 1.0, 1.7),
+        ({"quant_method": "awq", "bits": 4}, 0.5, 1.3),
+    ],
+)
+def test_quantized_models_can_be_planned(tmp_path: Path, quantization: dict[str, Any], low: float, high: float) -> None:
+    config = {**LLAMA, "hidden_size": 128, "intermediate_size": 384, "quantization_config": quantization}
+    described = describe_model(config_file(tmp_path / "config.json", config))
+    assert not described.runnable
+    assert low < weight_bytes(described.spec, described.stored) / described.spec.num_parameters < high
+
+
+@pytest.mark.parametrize("quantization", ["bits", {"quant_method": "gptq", "bits": 3}, {"bits": [4]}, [1], 5])
+def test_quantization_of_an_unknown_kind_is_refused(tmp_path: Path, quantization: object) -> None:
+    message = refusal(config_file(tmp_path / "config.json", {**LLAMA, "quantization_config": quantization}))
+    assert "quantization method" in message
+    assert "known: fp8" in message
+
+
+def test_deepseek_v3_is_stored_in_fp8() -> None:
+    described = describe_model("deepseek-v3")
+    size = weight_bytes(described.spec, described.stored)
+    assert 671e9 < size < 675e9
+
+
 def test_the_embedded_model_is_read_by_its_header_alone() -> None:
     described = describe_model("smollm2")
     assert described.spec.num_parameters == 134_515_008

@@ -17,6 +17,7 @@ from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.registry import family_for, runs, spec_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.formats import DENSE_FORMATS, weight_format
+from pagoda.planning.gpu_holding import gpu_format
 from pagoda.planning.holding import FormatOf
 from pagoda.planning.model_spec import ModelSpec
 
@@ -75,11 +76,12 @@ def describe_model(model: str, revision: str | None = None) -> ModelDescription:
 
 def _named(name: str) -> ModelDescription:
     shape = NAMED_SHAPES[name]
+    spec = spec_for(shape.config)
     return ModelDescription(
         name,
         f"published dimensions: {shape.source}",
-        spec_for(shape.config),
-        _declared_format(shape.config),
+        spec,
+        _declared(shape.config, spec),
         runnable=runs(shape.config),
         served_as=shape.repository,
     )
@@ -103,8 +105,8 @@ def _described(outline: Outline) -> ModelDescription:
 
 
 def _stored(outline: Outline, spec: ModelSpec) -> FormatOf:
-    if not outline.tensors:
-        return _declared_format(outline.config)
+    if not outline.tensors or outline.config.get("quantization_config"):
+        return _declared(outline.config, spec)
     if runs(outline.config):
         names = check_inventory(outline, family_for(outline.config), spec)
         return {weight: outline.tensors[tensor].format for weight, tensor in names.items()}
@@ -119,12 +121,31 @@ def _main_format(tensors: Mapping[str, TensorInfo]) -> str:
     return weight_format(num_bytes.most_common(1)[0][0]).name
 
 
-def _declared_format(config: Mapping[str, Any]) -> str:
-    """What a configuration says of its weights. Without a word they are float32, as in the library that wrote it."""
+def _declared(config: Mapping[str, Any], spec: ModelSpec) -> FormatOf:
+    """What a configuration says of its weights: one dense format for all (without a word float32, as in the library that
+    wrote it), or matrices of the layers quantized. Other sizes of groups than 128 are not told apart.
+
+    Raises `UnsupportedModelError` for what is not known.
+    """
+    quantization = config.get("quantization_config")
+    if quantization:
+        wanted = _quantized(quantization if isinstance(quantization, Mapping) else {"quant_method": quantization})
+        return gpu_format(spec, "BF16", wanted)
     dtype = config.get("dtype") or "float32"
     if not isinstance(dtype, str) or dtype not in DENSE_FORMATS:
         raise UnsupportedModelError("dtype", dtype, DENSE_FORMATS)
     return DENSE_FORMATS[dtype]
+
+
+def _quantized(described: Mapping[str, Any]) -> str:
+    """The name of the format in `gpu_holding`. Raises `UnsupportedModelError`."""
+    method, bits = described.get("quant_method"), described.get("bits")
+    if method == "fp8":
+        return "fp8"
+    if method in ("gptq", "awq") and bits in (4, 8):
+        return f"int{int(bits)}"
+    what = method if bits is None else f"{shown(method)} of {shown(bits)} bits"
+    raise UnsupportedModelError("quantization method", what, ("fp8", "gptq or awq of 4 or 8 bits", "GGUF files"))
 
 
 def _unknown(model: str) -> str:

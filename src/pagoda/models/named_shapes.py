@@ -236,6 +236,7 @@ _ALL = [
             "vocab_size": 129_280,
             "max_position_embeddings": 163_840,
             "dtype": "bfloat16",
+            "quantization_config": {"quant_method": "fp8"},
         },
         "hidden inner layers heads kv",
         {"deepseek-v3": (7168, 18_432, 61, 128, 128)},
