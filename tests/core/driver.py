@@ -11,6 +11,7 @@ from pagoda.core.contiguous_manager import ContiguousKVCacheManager
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.mixing import Mixing
 from pagoda.core.policies import make_policy
+from pagoda.core.prefix_cache import PrefixCache
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import (
@@ -33,7 +34,8 @@ def make_request(
     name: str, prompt: int | tuple[int, ...] = 4, max_tokens: int = 4, *, choice: int = 0, **fields: object
 ) -> Request:
     """A greedy request; other fields are those of Request, or else of SamplingParams."""
-    own = {name: fields.pop(name) for name in ("end_token_ids", "priority", "arrival_time", "seed") if name in fields}
+    names = ("end_token_ids", "priority", "arrival_time", "seed", "namespace")
+    own = {name: fields.pop(name) for name in names if name in fields}
     tokens = (
         tuple((7 * position + len(name)) % VOCAB_SIZE for position in range(prompt))
         if isinstance(prompt, int)
@@ -54,9 +56,12 @@ def make_scheduler(
     watermark: float = 0.01,
     manager: type[KVCacheManager | ContiguousKVCacheManager] = KVCacheManager,
     mixing: Mixing | None = None,
+    cache: PrefixCache | None = None,
 ) -> Scheduler:
     config = SchedulerConfig(max_num_seqs, max_batched_tokens, prefill_chunk, watermark)
-    return Scheduler(config, manager(num_blocks, block_size), make_policy(EngineConfig(policy=policy)), mixing)
+    paged = manager is KVCacheManager
+    kv = KVCacheManager(num_blocks, block_size, cache) if paged else manager(num_blocks, block_size)
+    return Scheduler(config, kv, make_policy(EngineConfig(policy=policy)), mixing)
 
 
 @dataclass

@@ -39,7 +39,8 @@ def table_too_long(scheduler: Scheduler) -> None:
 
 
 def block_in_two_tables(scheduler: Scheduler) -> None:
-    scheduler.kv._tables[A][0] = scheduler.kv._tables[RequestKey("b", 0)][0]
+    tables = scheduler.kv.tables
+    tables[A][0] = tables[RequestKey("b", 0)][0]
 
 
 def block_leaked(scheduler: Scheduler) -> None:

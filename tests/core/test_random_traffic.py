@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pagoda.core.contiguous_manager import ContiguousKVCacheManager
 from pagoda.core.mixing import DecodeFirst, Mixed, OneBatchAtATime, PrefillFirst
+from pagoda.core.prefix_cache import Miss, Namespace, PrefixCache
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler
 from tests.core.driver import VOCAB_SIZE, Driver, alone, make_request, make_scheduler
@@ -42,26 +44,40 @@ def random_scheduler(rng: random.Random, variant: Variant = dict) -> Scheduler:
     block_size = rng.choice([1, 2, 3, 4, 16])
     max_batched_tokens = rng.choice([1, 2, 5, 16, 64])
     return make_scheduler(
-        num_blocks=max(2, rng.choice([30, 60, 200]) // block_size),
+        num_blocks=max(2, rng.choice([30, 60, 200, 400]) // block_size),
         block_size=block_size,
         max_num_seqs=rng.choice([1, 2, 3, 8, 20]),
         max_batched_tokens=max_batched_tokens,
         prefill_chunk=rng.choice([1, 3, max(1, max_batched_tokens // 2), max_batched_tokens]),
         policy=rng.choice(["fcfs", "priority"]),
         watermark=rng.choice([0.0, 0.01, 0.2]),
+        cache=rng.choice([None, PrefixCache(block_size), PrefixCache(block_size, hash_of_8_bits, num_remembered=8)]),
         **variant(),  # type: ignore[arg-type]
     )
+
+
+def hash_of_8_bits(before: int, token_ids: tuple[int, ...]) -> int:
+    """So few values that different texts meet all the time."""
+    return hash((before, token_ids)) & 0xFF
+
+
+def random_prompt(rng: random.Random, length: int) -> tuple[int, ...]:
+    """New, or the beginning of one of a few texts and then new."""
+    text = random.Random(rng.randrange(2))
+    kept = rng.choice([0, length, length, rng.randint(0, length)])
+    shared = [text.randrange(VOCAB_SIZE) for _ in range(kept)]
+    return (*shared, *(rng.randrange(VOCAB_SIZE) for _ in range(length - kept)))
 
 
 def random_request(rng: random.Random, name: str, scheduler: Scheduler, choice: int = 0) -> Request:
     """One that fits."""
     room = scheduler.kv.num_blocks * scheduler.kv.block_size
-    prompt = rng.randint(1, rng.choice([3, max(3, room // 2)]))
+    prompt = rng.randint(1, rng.choice([3, max(3, room // 2), max(3, room // 3)]))
     scored = rng.random() < 0.3
     max_tokens = 0 if scored and rng.random() < 0.3 else rng.randint(1, max(1, min(20, room - prompt)))
     return make_request(
         name,
-        tuple(rng.randrange(VOCAB_SIZE) for _ in range(prompt)),
+        random_prompt(rng, prompt),
         max_tokens,
         choice=choice,
         end_token_ids=frozenset({5, 6}) if rng.random() < 0.5 else frozenset(),
@@ -73,12 +89,14 @@ def random_request(rng: random.Random, name: str, scheduler: Scheduler, choice: 
         seed=rng.randrange(1000),
         priority=rng.randint(-3, 3),
         arrival_time=rng.random() * 10,
+        namespace=Namespace(tenant=rng.choice(["", "", "other"])),
     )
 
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_every_request_gets_what_it_gets_alone_whatever_the_traffic(depth: int) -> None:
-    num_steps = num_preemptions = 0
+    num_steps = num_preemptions = hit_tokens = 0
+    misses: Counter[Miss] = Counter()
     for seed in range(RUNS):
         rng = random.Random(seed)
         driver = Driver(random_scheduler(rng), depth)
@@ -94,8 +112,12 @@ def test_every_request_gets_what_it_gets_alone_whatever_the_traffic(depth: int) 
             assert driver.received[request.key] == alone(request), f"seed {seed}, {request.key}"
         num_steps += len(driver.steps)
         num_preemptions += driver.scheduler.num_preemptions
+        hit_tokens += driver.scheduler.kv.prefix_stats.hit_tokens
+        misses += driver.scheduler.kv.prefix_stats.misses
     assert num_steps > 50 * RUNS
     assert num_preemptions > RUNS / 2
+    assert hit_tokens > 20 * RUNS
+    assert all(misses[reason] for reason in Miss)
 
 
 @pytest.mark.parametrize("depth", [0, 1])

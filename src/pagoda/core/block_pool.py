@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pagoda.errors import InvariantError
 
@@ -53,8 +53,11 @@ class BlockPool:
             del self._free[block_id]
         self._holders[block_id] += 1
 
-    def release(self, block_ids: Iterable[int]) -> None:
-        """One holder less of each block; those without any become free, in this order."""
+    def release(self, block_ids: Iterable[int], worth_keeping: Callable[[int], bool] | None = None) -> None:
+        """One holder less of each block; those without any become free, in this order.
+
+        worth_keeping: which of them are; the others are the next to be handed out.
+        """
         holders, free = self._holders, self._free
         for block_id in block_ids:
             self._known(block_id)
@@ -63,6 +66,8 @@ class BlockPool:
             holders[block_id] -= 1
             if holders[block_id] == 0:
                 free[block_id] = None
+                if worth_keeping is not None and not worth_keeping(block_id):
+                    free.move_to_end(block_id, last=False)
 
     def _known(self, block_id: int) -> None:
         if not 0 <= block_id < self.num_blocks:

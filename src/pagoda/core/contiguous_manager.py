@@ -7,8 +7,10 @@ an ordinary block table, whose ids happen to be consecutive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from pagoda.core.kv_interface import Text
+from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix, PrefixStats
 from pagoda.core.run_pool import RunPool
 from pagoda.core.step import RequestKey
 from pagoda.errors import InvariantError
@@ -21,11 +23,21 @@ class ContiguousKVCacheManager:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.pool = RunPool(num_blocks)
+        self.prefix_stats = PrefixStats()
         self._tables: dict[RequestKey, range] = {}
 
     @property
     def num_free_blocks(self) -> int:
         return self.pool.num_free
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return 0
+
+    @property
+    def shares(self) -> bool:
+        """Blocks of a run belong together, to one request."""
+        return False
 
     @property
     def largest_allocation(self) -> int:
@@ -47,11 +59,22 @@ class ContiguousKVCacheManager:
     def block_table(self, key: RequestKey) -> tuple[int, ...]:
         return tuple(self._tables.get(key, ()))
 
-    def can_admit(self, num_tokens: int, most_tokens: int, headroom: int) -> bool:
+    def find_prefix(self, namespace: Namespace, token_ids: Sequence[int], known: Prefix) -> Prefix:
+        return known
+
+    def commit(self, key: RequestKey, token_ids: Sequence[int], num_computed: int) -> tuple[int, ...]:
+        return ()
+
+    def forget_contents(self, block_ids: Iterable[int]) -> None:
+        """Nobody would have found them."""
+
+    def can_admit(self, num_tokens: int, most_tokens: int, headroom: int, prefix: Prefix = NOTHING_FOUND) -> bool:
         """Headroom is of no concern: whoever runs has all that it can ever need."""
         return self.blocks_for(most_tokens) <= self.pool.largest_gap
 
-    def admit(self, key: RequestKey, num_tokens: int, most_tokens: int) -> tuple[int, ...] | None:
+    def admit(
+        self, key: RequestKey, num_tokens: int, most_tokens: int, text: Text | None = None
+    ) -> tuple[int, ...] | None:
         if key in self._tables:
             raise InvariantError(f"request {key} was to be admitted, but has blocks already")
         run = self.pool.allocate(self.blocks_for(most_tokens))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix, PrefixStats
 from pagoda.core.step import RequestKey
+
+
+class Text(NamedTuple):
+    """What a request enters with: its tokens so far, with whom it shares their K and V, and what of it was found."""
+
+    namespace: Namespace
+    token_ids: Sequence[int]
+    prefix: Prefix = NOTHING_FOUND
 
 
 class KVManager(Protocol):
@@ -21,7 +30,22 @@ class KVManager(Protocol):
     def block_size(self) -> int: ...
 
     @property
-    def num_free_blocks(self) -> int: ...
+    def num_free_blocks(self) -> int:
+        """Blocks that may be handed out, those included that still hold what somebody may ask for again."""
+        ...
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Blocks whose contents may be found, in use or free."""
+        ...
+
+    @property
+    def shares(self) -> bool:
+        """Whether there is a prefix cache. Without one nothing is ever found, and `commit` need not be called."""
+        ...
+
+    @property
+    def prefix_stats(self) -> PrefixStats: ...
 
     @property
     def largest_allocation(self) -> int:
@@ -49,16 +73,37 @@ class KVManager(Protocol):
         """The request's blocks in order; empty when it has none."""
         ...
 
-    def can_admit(self, num_tokens: int, most_tokens: int, headroom: int) -> bool:
-        """Whether a request that has no blocks yet can enter now.
+    def find_prefix(self, namespace: Namespace, token_ids: Sequence[int], known: Prefix) -> Prefix:
+        """How much of a text is there. Its last token never counts: something must be computed to sample from.
 
-        num_tokens: positions it needs at once. most_tokens: the most it can ever have. headroom: blocks that should
-        remain free for those that run to grow.
+        known: what was found the last time, so that only what has changed since is looked at.
         """
         ...
 
-    def admit(self, key: RequestKey, num_tokens: int, most_tokens: int) -> tuple[int, ...] | None:
-        """Give a request that has no blocks its first ones, which are returned. None when they are not there."""
+    def can_admit(self, num_tokens: int, most_tokens: int, headroom: int, prefix: Prefix = NOTHING_FOUND) -> bool:
+        """Whether a request that has no blocks yet can enter now.
+
+        num_tokens: positions it needs at once. most_tokens: the most it can ever have. headroom: blocks that should
+        remain free for those that run to grow. prefix: what of its text is there.
+        """
+        ...
+
+    def admit(
+        self, key: RequestKey, num_tokens: int, most_tokens: int, text: Text | None = None
+    ) -> tuple[int, ...] | None:
+        """Give a request that has no blocks its first ones, which are returned, those of `text.prefix` first. None when
+        they are not there. text: None: nobody is to find it.
+        """
+        ...
+
+    def commit(self, key: RequestKey, token_ids: Sequence[int], num_computed: int) -> tuple[int, ...]:
+        """The request has computed so many positions of its text, or will have when the step being made is done: their
+        full blocks can be found from now on. Returns the blocks that were not known before.
+        """
+        ...
+
+    def forget_contents(self, block_ids: Iterable[int]) -> None:
+        """What these blocks were to hold never came to be."""
         ...
 
     def allocate(self, key: RequestKey, num_tokens: int) -> tuple[int, ...] | None:

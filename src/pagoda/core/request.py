@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix
 from pagoda.core.step import RequestKey
 from pagoda.sampling_params import SamplingParams
 
@@ -14,6 +15,9 @@ class Status(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
+
+
+SHARED = Namespace()
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +31,8 @@ class Request:
     num_pending: tokens sampled by steps in flight, not known here yet.
     num_prompt_logprobs: positions 1 … num_prompt_logprobs have had their prompt log-probabilities sent.
     order: the policy's sort key, then the number of its arrival. No two requests have the same.
+    namespace: with whom it shares K and V of equal texts. prefix: what of its text the cache held when it was last looked
+        for. num_cached_tokens: of its prompt, found there when it entered for the first time.
     max_num_positions: the most it can ever have in the cache: the last token it may generate need not be computed.
     """
 
@@ -44,12 +50,20 @@ class Request:
     num_preemptions: int = 0
     num_prompt_logprobs: int = 0
     order: tuple[float, ...] = ()
+    namespace: Namespace = SHARED
+    prefix: Prefix = NOTHING_FOUND
+    num_cached_tokens: int | None = None
     num_prompt_tokens: int = field(init=False)
     max_num_positions: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.prompt_token_ids)
         self.max_num_positions = self.num_prompt_tokens + max((self.sampling.max_tokens or 0) - 1, 0)
+
+    @property
+    def known_token_ids(self) -> Sequence[int]:
+        """Prompt and output, without tokens in flight."""
+        return (*self.prompt_token_ids, *self.output_token_ids) if self.output_token_ids else self.prompt_token_ids
 
     @property
     def num_tokens(self) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from pagoda.config import EngineConfig
-from pagoda.core.kv_interface import KVManager
+from pagoda.core.kv_interface import KVManager, Text
 from pagoda.core.mixing import Mixed, Mixing
 from pagoda.core.policies import Policy
+from pagoda.core.prefix_cache import NOTHING_FOUND
 from pagoda.core.request import Request, Status
 from pagoda.core.results import apply_result
 from pagoda.core.step import NewRequest, RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
@@ -49,10 +51,14 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A step on its way through the runner, and whose its rows are."""
+    """A step on its way through the runner, and whose its rows are.
+
+    committed: blocks that can be found in the prefix cache since it was scheduled, by who computes them.
+    """
 
     step: SchedulerOutput
     requests: tuple[Request, ...]
+    committed: Mapping[RequestKey, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -64,6 +70,7 @@ class _Plan:
     rows: list[ScheduledRow] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     new: list[NewRequest] = field(default_factory=list)
+    committed: dict[RequestKey, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Scheduler:
@@ -148,7 +155,7 @@ class Scheduler:
         self._dropped.clear()
         self.preemptions = tuple(self._new_preemptions)
         self._new_preemptions.clear()
-        self.in_flight.append(InFlight(step, tuple(plan.requests)))
+        self.in_flight.append(InFlight(step, tuple(plan.requests), plan.committed))
         return step
 
     def update(self, output: RunnerOutput) -> list[TokenEvent]:
@@ -182,16 +189,25 @@ class Scheduler:
         if request is None:
             return []
         self._end(request)
-        return [TokenEvent(key, len(request.output_token_ids), finish_reason=finish_reason, error=error)]
+        index, cached = len(request.output_token_ids), request.num_cached_tokens or 0
+        return [TokenEvent(key, index, finish_reason=finish_reason, error=error, num_cached_tokens=cached)]
 
     def fail_step(self, step: SchedulerOutput, error: str) -> list[TokenEvent]:
         """A step in flight failed as a whole: end the requests that have a row in it. There is no `update` for it then."""
         flight = next((flight for flight in self.in_flight if flight.step is step), None)
         if flight is None:
             raise InvariantError(f"step {step.step} failed, but it is not in flight")
+        later = list(self.in_flight)[self.in_flight.index(flight) :]
         self.in_flight.remove(flight)
-        failed = [request for request in flight.requests if request.status is not Status.FINISHED]
-        events = [event for request in failed for event in self.finish(request.key, "error", error)]
+        failed = {request.key: request for request in flight.requests if request.status is not Status.FINISHED}
+        # Nor is anything right that was, or is being, computed from what this step should have left in the cache.
+        spoiled = {block for each in later for row in step.rows for block in each.committed.get(row.key, ())}
+        if spoiled:
+            self.kv.forget_contents(spoiled)
+            failed.update(
+                {each.key: each for each in self.running if spoiled.intersection(self.kv.block_table(each.key))}
+            )
+        events = [event for key in failed for event in self.finish(key, "error", error)]
         # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
         self._dropped += [key for key in step.dropped if key not in self.kv.tables]
         return events
@@ -202,7 +218,7 @@ class Scheduler:
         wanting = [(request, todo) for request in self.running if (todo := request.num_uncomputed_tokens) > 0]
         wanting = self.mixing.choose(wanting, head_fits)
         behind, prompts_behind = len(wanting), sum([todo > 1 for _, todo in wanting])
-        capped = prompts_behind > 1 or len(self.waiting) > 0
+        capped = prompts_behind > 1 or self._others_need_prefill()
         block_size, running = self.kv.block_size, Status.RUNNING
         for request, todo in wanting:
             behind -= 1
@@ -236,18 +252,23 @@ class Scheduler:
             if not self.mixing.admits(len(self.running), len(self.waiting)):
                 return
             self.waiting.pop()
+            shared, others = len(request.prefix.blocks), len(self.waiting) > 0
+            request.num_computed_tokens += shared * self.kv.block_size
             todo = request.num_uncomputed_tokens
-            others = len(self.waiting) > 0
             count = self._share(
                 todo, plan.budget, others or plan.prompts > 0, others and len(self.running) + 1 < self.max_running
             )
-            blocks = self.kv.admit(request.key, _positions_at_admission(request), request.max_num_positions)
+            text = Text(request.namespace, request.known_token_ids, request.prefix)
+            blocks = self.kv.admit(request.key, _positions_at_admission(request), request.max_num_positions, text)
             if blocks is None:
                 raise InvariantError(f"{request.key} was to be admitted, but its blocks are not there")
+            if request.num_cached_tokens is None:
+                request.num_cached_tokens = shared * self.kv.block_size
+            request.prefix = NOTHING_FOUND
             request.status = Status.RUNNING
             insort(self.running, request, key=_ORDER)
             plan.new.append(_new_request(request))
-            self._add_row(plan, request, count, todo, blocks)
+            self._add_row(plan, request, count, todo, blocks, shared=shared)
 
     def _share(self, todo: int, available: int, capped: bool, others_behind: bool) -> int:
         """How many of a prompt's `todo` tokens go into this step.
@@ -265,17 +286,30 @@ class Scheduler:
         # Preempted with a token in flight: it comes back when the token is known.
         if request is None or request.num_pending or len(self.running) >= self.max_running:
             return None
+        if self.kv.shares and not request.num_computed_tokens and request.sampling.prompt_logprobs is None:
+            request.prefix = self.kv.find_prefix(request.namespace, request.known_token_ids, request.prefix)
+            if request.prefix.promised:
+                return None  # it has more from waiting than from computing the same beside another
         headroom = max(int(self.kv.num_blocks * self.config.watermark), len(self.running)) if self.running else 0
-        fits = self.kv.can_admit(_positions_at_admission(request), request.max_num_positions, headroom)
+        fits = self.kv.can_admit(_positions_at_admission(request), request.max_num_positions, headroom, request.prefix)
         return request if fits else None
 
-    def _add_row(self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...]) -> None:
+    def _others_need_prefill(self) -> bool:
+        """Whether a request waits that has something of its own to compute."""
+        first = self.waiting.peek()
+        return first is not None and not first.prefix.promised
+
+    def _add_row(
+        self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...], *, shared: int = 0
+    ) -> None:
         samples = count == todo and request.sampling.max_tokens != 0
-        plan.rows.append(ScheduledRow(request.key, request.num_computed_tokens, count, blocks, samples))
+        plan.rows.append(ScheduledRow(request.key, request.num_computed_tokens, count, blocks, samples, shared))
         plan.requests.append(request)
         plan.budget -= count
         plan.prompts += todo > 1
         request.num_computed_tokens += count
+        if (blocks or todo > 1) and self.kv.shares:  # else no block can have become full that was not known to be
+            plan.committed[request.key] = self._commit(request)
         request.num_pending += samples
 
     def _preempt(self, victim: Request, on_behalf_of: Request) -> None:
@@ -301,8 +335,13 @@ class Scheduler:
         if not choices:
             del self.requests[request.key.request_id]
 
+    def _commit(self, request: Request) -> tuple[int, ...]:
+        return self.kv.commit(request.key, request.known_token_ids, request.num_computed_tokens)
+
     def _leave_batch(self, request: Request) -> None:
         del self.running[self._place(request)]
+        if self.kv.shares and not self.in_flight:  # else what it has computed last is not sure yet
+            self._commit(request)
         self.kv.free(request.key)
         self._dropped.append(request.key)
 
@@ -329,8 +368,11 @@ def _positions_at_admission(request: Request) -> int:
 
 
 def _new_request(request: Request) -> NewRequest:
-    output = request.output_token_ids
-    token_ids = (*request.prompt_token_ids, *output) if output else request.prompt_token_ids
     return NewRequest(
-        request.key, token_ids, request.num_prompt_tokens, request.sampling, request.seed, request.end_token_ids
+        request.key,
+        request.known_token_ids,
+        request.num_prompt_tokens,
+        request.sampling,
+        request.seed,
+        request.end_token_ids,
     )

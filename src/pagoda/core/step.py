@@ -45,7 +45,8 @@ class NewRequest:
 class ScheduledRow(NamedTuple):
     """One request's share of a step: compute positions `start` … `start + num_tokens - 1`.
 
-    new_block_ids: blocks appended to its table by this step; the runner zeroes them before use.
+    new_block_ids: blocks appended to its table by this step. The first `num_shared_blocks` of them hold K and V of its first
+        positions already; the runner zeroes the others before use.
     samples: whether the last position's logits choose the next token.
     """
 
@@ -54,6 +55,7 @@ class ScheduledRow(NamedTuple):
     num_tokens: int
     new_block_ids: tuple[int, ...]
     samples: bool
+    num_shared_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class TokenEvent:
     finish_reason: "stop" (an end or stop token), "length", "abort" or "error"; None while it goes on.
     stop_token_id: the end or stop token that ended it. It is sampled but not part of `token_ids`, nor counted; `logprobs`
         are its own then.
+    num_cached_tokens: with a finish_reason, how many tokens of the prompt the prefix cache had.
     """
 
     key: RequestKey
@@ -123,3 +126,4 @@ class TokenEvent:
     finish_reason: str | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    num_cached_tokens: int = 0

@@ -78,11 +78,18 @@ class NullRunner:
         sequence = self._sequences.get(row.key)
         if sequence is None:
             raise InvariantError(f"{row.key} has a row, but is not in the batch")
-        for block_id in row.new_block_ids:
+        for place, block_id in enumerate(row.new_block_ids):
             if not 0 <= block_id < self.num_blocks:
                 raise InvariantError(f"{row.key} is given block {block_id}; there are {self.num_blocks}")
-            start = block_id * self.block_size
-            self._cache[start : start + self.block_size] = array("i", [_EMPTY]) * self.block_size
+            if place >= row.num_shared_blocks:
+                start = block_id * self.block_size
+                self._cache[start : start + self.block_size] = array("i", [_EMPTY]) * self.block_size
+        if row.num_shared_blocks:
+            if sequence.block_table:
+                raise InvariantError(
+                    f"{row.key} is given {row.num_shared_blocks} shared blocks after blocks of its own"
+                )
+            sequence.num_computed = row.num_shared_blocks * self.block_size
         sequence.block_table += row.new_block_ids
 
     def _execute(self, row: ScheduledRow) -> RowResult:

@@ -102,6 +102,10 @@ class InputBatch:
         if known is None:
             raise InvariantError(f"{row.key} has a row, but it is not running")
         end = row.start + row.num_tokens
+        if row.num_shared_blocks:
+            if known.blocks or row.num_shared_blocks > len(row.new_block_ids):
+                raise InvariantError(f"{row.key} has {row.num_shared_blocks} shared blocks that do not begin its table")
+            known.num_computed = row.num_shared_blocks * self._block_size
         if row.start != known.num_computed or not row.start < end <= len(known.tokens):
             raise InvariantError(
                 f"{row.key} is to compute positions {row.start:,} to {end - 1:,}, but {known.num_computed:,} of its "
@@ -149,7 +153,9 @@ class InputBatch:
             seq_lens=np.array([known.num_computed for known in running], np.int32),
             block_table=block_table,
             logit_rows=logit_rows,
-            new_blocks=np.array([block_id for row in rows for block_id in row.new_block_ids], np.int64),
+            new_blocks=np.array(
+                [block for row in rows for block in row.new_block_ids[row.num_shared_blocks :]], np.int64
+            ),
         )
         keys = tuple([row.key for row in rows])
         return PreparedStep(step.step, keys, batch, sampling_rows, sampling_logits, prompts)
