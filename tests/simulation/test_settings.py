@@ -79,5 +79,5 @@ def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], field: str, lim
 )
 def test_numbers_of_devices(devices: str, search: bool) -> None:
     settings = SimulationSettings(rate=1.0, devices=devices, search=search, slo="ttft=1")
-    with pytest.raises(InvalidValueError, match=r"^devices: got"):
+    with pytest.raises(InvalidValueError, match=r"^--devices: got"):
         _ = settings.sizes

@@ -18,6 +18,7 @@ from pagoda.cli.inspect import inspect
 from pagoda.cli.plan import plan
 from pagoda.cli.refusals import worded
 from pagoda.cli.serve import serve
+from pagoda.cli.simulate import simulate
 from pagoda.cli.streams import flush_stdout, give_up, prepare_streams
 from pagoda.errors import PagodaError
 from pagoda.version import __version__
@@ -89,6 +90,7 @@ app.command()(generate)
 app.command()(serve)
 app.command()(inspect)
 app.command()(plan)
+app.command()(simulate)
 app.add_typer(bench, name="bench")
 
 

@@ -69,6 +69,10 @@ class CalibratedTimer:
             + self.seconds_per_row * cost.num_rows
         )
 
+    @property
+    def source(self) -> str:
+        return f"measured by pagoda bench calibrate: {self.model} on {self.machine}, Pagoda {self.version}"
+
     def check_model(self, costs: CostModel) -> None:
         """Raises `InvalidValueError` where the times are another model's."""
         if costs.flops_per_token != self.flops_per_token:

@@ -133,13 +133,9 @@ class SimulationSettings:
     block_size: Annotated[int, _ENGINE["block_size"]] = default_of("block_size")
     num_kv_blocks: Annotated[int | None, _ENGINE["num_kv_blocks"]] = None
     memory_fraction: Annotated[
-        float | None,
-        Knob(
-            "Share of the device's memory for weights, KV cache and workspace. Default: 0.9, on this machine 0.6.",
-            0.01,
-            1.0,
-        ),
-    ] = None
+        float,
+        Knob("Share of a device's memory for weights, KV cache and workspace, as of pagoda plan.", 0.01, 1.0),
+    ] = 0.9
 
     slo: Annotated[
         str | None,
@@ -164,9 +160,9 @@ class SimulationSettings:
         ),
     ] = None
 
-    calibration: Annotated[
-        str | None, Knob("A file in which pagoda bench calibrate saved what steps take: the clock.")
-    ] = None
+    calibration: Annotated[str | None, Knob("The clock: a file that pagoda bench calibrate saved, of this model.")] = (
+        None
+    )
     efficiency: Annotated[
         float | None,
         Knob(
@@ -195,9 +191,9 @@ class SimulationSettings:
         limit = "a number of devices" + (", or several as 1,2,4" if self.search else "; several only with --search")
         parts = self.devices.split(",")
         if not all(part.isascii() and part.isdigit() and len(part) < 5 and int(part) for part in parts):
-            raise InvalidValueError("devices", self.devices, limit)
+            raise InvalidValueError("--devices", self.devices, limit)
         if len(parts) > (32 if self.search else 1):
-            raise InvalidValueError("devices", self.devices, limit)
+            raise InvalidValueError("--devices", self.devices, limit)
         return tuple(int(part) for part in parts)
 
 
