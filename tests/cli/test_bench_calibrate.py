@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from pagoda.cli import bench_calibrate
 from pagoda.cli.calibration_loads import Load, loads
 from pagoda.planning.calibrated_time import load_timer
 from pagoda.planning.costs import StepCost
 from tests.cli.conftest import Pagoda
 
 SMALL = ("--max-num-seqs", "4", "--max-batched-tokens", "32", "--threads", "1", "--num-kv-blocks", "64")
+
+
+@pytest.fixture(autouse=True)
+def one_round_of_all_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(bench_calibrate, "MOST_OF_A_ROUND", 1e9)
 
 
 def test_it_measures_a_server_and_saves_a_timer(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
@@ -23,8 +30,8 @@ def test_it_measures_a_server_and_saves_a_timer(pagoda: Pagoda, tiny_model: Path
     timer = load_timer(path)
     assert report["output"] == str(path)
     assert report["model"] == timer.model == str(tiny_model)
-    assert report["steps"] > 100
-    assert report["loads"] >= len(loads(4, 32, 256, 1024))
+    assert report["steps"] > 50
+    assert report["loads"] == len(loads(4, 32, 256, 1024))
     assert 0 < report["request_seconds"] == timer.request_seconds < 1
     one, many = StepCost(1, 40_000, 0, 0, 0, 0, 1), StepCost(32, 1_280_000, 0, 0, 0, 0, 1)
     assert 0 < timer.seconds(one) <= timer.seconds(many) < 1
