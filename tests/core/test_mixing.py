@@ -63,8 +63,8 @@ def test_a_static_batch_fills_over_as_many_steps_as_its_prompts_need() -> None:
 
 def test_a_static_batch_is_full_when_the_next_finds_no_room() -> None:
     driver = Driver(make_scheduler(mixing=OneBatchAtATime(Mixed()), max_num_seqs=2))
-    driver.add(make_request("a", 4, 2), make_request("b", 4, 4), make_request("c", 4, 1))
-    assert steps(driver, 6) == [{"a": 4, "b": 4}, {"a": 1, "b": 1}, {"b": 1}, {"b": 1}, {"c": 4}, {}]
+    driver.add(make_request("a", 4, 1), make_request("b", 4, 3), make_request("c", 4, 1))
+    assert steps(driver, 5) == [{"a": 4, "b": 4}, {"b": 1}, {"b": 1}, {"c": 4}, {}]
 
 
 @pytest.mark.parametrize("mixing", [Mixed, PrefillFirst, DecodeFirst])

@@ -68,23 +68,24 @@ class DecodeFirst:
 class OneBatchAtATime:
     """Static batching: when nobody runs, those that wait become a batch, and nobody else enters until all of it have ended.
 
-    They enter as their prompts are computed, over as many steps as that takes. Once one of them finds no room, the batch
-    is as large as it gets. Who is preempted waits for the next one.
+    They enter as there is room and their prompts are computed, over as many steps as that takes, but no more of them once
+    one has ended (or was preempted, who then waits for the next batch).
     """
 
     def __init__(self, within: Mixing) -> None:
         self._within = within
-        self._still_to_enter = 0
+        self._entered = self._still_to_enter = 0
 
     def choose(self, wanting: Wanting, head_fits: bool) -> Wanting:
-        if not head_fits:
+        if len(wanting) < self._entered:
             self._still_to_enter = 0
-        return self._within.choose(wanting, self._still_to_enter > 0)
+        return self._within.choose(wanting, head_fits and self._still_to_enter > 0)
 
     def admits(self, num_running: int, num_waiting: int) -> bool:
         if num_running == 0:
-            self._still_to_enter = num_waiting
+            self._entered, self._still_to_enter = 0, num_waiting
         if self._still_to_enter == 0 or not self._within.admits(num_running, num_waiting):
             return False
+        self._entered += 1
         self._still_to_enter -= 1
         return True

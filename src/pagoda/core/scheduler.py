@@ -114,7 +114,15 @@ class Scheduler:
         return len(self.waiting)
 
     def add(self, request: Request) -> None:
-        """Queue a new request.
+        """Queue a new request. Raises what `check` does."""
+        self.check(request)
+        request.order = (*self.policy.sort_key(request), self._num_added)
+        self._num_added += 1
+        self.requests.setdefault(request.key.request_id, {})[request.key.choice] = request
+        self.waiting.push(request)
+
+    def check(self, request: Request) -> None:
+        """Whether a request can be added.
 
         Raises `InvalidValueError` for an empty prompt, an unset max_tokens, or a key that is under way already, and
         `DoesNotFitError` when the KV cache could not hold the request even if nothing else ran.
@@ -133,10 +141,6 @@ class Scheduler:
                 f"{request.sampling.max_tokens:,} need {needed:,} KV blocks of {self.kv.block_size} tokens, but there are "
                 f"{self.kv.num_blocks:,}; shorten the prompt, lower max_tokens, or give the KV cache more memory"
             )
-        request.order = (*self.policy.sort_key(request), self._num_added)
-        self._num_added += 1
-        self.requests.setdefault(request_id, {})[choice] = request
-        self.waiting.push(request)
 
     def schedule(self) -> SchedulerOutput:
         """The next step. Without rows when nothing can be computed before results in flight are known, or at all.

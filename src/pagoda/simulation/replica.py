@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from pagoda.core.contiguous_manager import ContiguousKVCacheManager
 from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.kv_interface import KVManager
+from pagoda.core.mixing import DecodeFirst, Mixed, Mixing, OneBatchAtATime, PrefillFirst
 from pagoda.core.policies import FirstComeFirstServed
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import TokenEvent
 from pagoda.planning.costs import CostModel
 from pagoda.planning.step_time import StepTimer
 from pagoda.runner.simulated import SimulatedRunner
-from pagoda.simulation.cluster import ClusterConfig
+from pagoda.simulation.cluster import Allocation, ClusterConfig, Order
 from pagoda.simulation.result import ReplicaUse
+
+MANAGERS: Mapping[Allocation, Callable[[int, int], KVManager]] = MappingProxyType(
+    {"paged": KVCacheManager, "contiguous": ContiguousKVCacheManager}
+)
+ORDERS: Mapping[Order, Callable[[], Mixing]] = MappingProxyType(
+    {"mixed": Mixed, "prefill-first": PrefillFirst, "decode-first": DecodeFirst}
+)
 
 
 class Replica:
@@ -41,14 +54,20 @@ class Replica:
         use.num_tokens += num_tokens
         use.num_preemptions += len(scheduler.preemptions)
         use.num_lost_tokens += sum([preemption.lost_tokens for preemption in scheduler.preemptions])
-        blocks = kv.num_blocks - kv.num_free_blocks
-        slots_held = sum([request.num_computed_tokens for request in scheduler.running])
+        free = kv.num_free_blocks
+        blocks = kv.num_blocks - free
+        tokens_held = sum([request.num_computed_tokens for request in scheduler.running])
         use.block_seconds += blocks * seconds
         use.peak_blocks = max(use.peak_blocks, blocks)
-        use.empty_slot_seconds += (blocks * kv.block_size - slots_held) * seconds
+        use.empty_slot_seconds += (blocks * kv.block_size - tokens_held) * seconds
+        use.stranded_block_seconds += (free - kv.largest_allocation) * seconds
 
 
 def make_scheduler(config: ClusterConfig) -> Scheduler:
-    """A scheduler with KV blocks of its own, as the engine makes them."""
+    """A scheduler with KV blocks of its own, as the engine makes them but for what `config` wants otherwise."""
     limits = SchedulerConfig(config.max_num_seqs, config.max_batched_tokens, config.prefill_chunk)
-    return Scheduler(limits, KVCacheManager(config.num_blocks, config.block_size), FirstComeFirstServed())
+    manager = MANAGERS[config.allocation](config.num_blocks, config.block_size)
+    mixing = ORDERS[config.order]()
+    if config.batching == "static":
+        mixing = OneBatchAtATime(mixing)
+    return Scheduler(limits, manager, FirstComeFirstServed(), mixing)
