@@ -12,6 +12,7 @@ import pytest
 
 from pagoda.config import EngineConfig
 from pagoda.errors import DoesNotFitError, UnsupportedModelError
+from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.registry import family_for
 from pagoda.ops.cpu_lowering import lower
 from pagoda.ops.cpu_program import record
@@ -24,10 +25,11 @@ from pagoda.planning.native_holding import native_holding
 from pagoda.planning.native_workspace import arena_bytes, logit_slice_rows
 from tests.native.stand_ins import fake_model
 from tests.planning.specs import smollm2, tiny
-from tests.planning.test_families import MODELS
 from tests.soak import soak_count
 
 COUNT = soak_count(1000)
+# One of each kind that runs.
+REAL = ("gpt2", "llama-7b", "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b", "gemma-3-27b")
 GIB = 1 << 30
 
 
@@ -43,9 +45,9 @@ def check_arena(config: dict[str, Any], form_of: Callable[[WeightSpec], Form], m
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", REAL)
 def test_the_arena_of_real_models_is_the_recorded_one(name: str, form: Form) -> None:
-    check_arena(MODELS[name][0], lambda weight: form, 512)
+    check_arena(dict(NAMED_SHAPES[name].config), lambda weight: form, 512)
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -83,7 +85,7 @@ def test_weights_are_whole_tiles_of_their_formats_and_vectors_float32() -> None:
 
 
 def test_a_bias_lies_beside_its_matrix_for_whole_tiles() -> None:
-    config = {**MODELS["qwen2.5-0.5b"][0], "num_hidden_layers": 1}
+    config = {**NAMED_SHAPES["qwen2.5-0.5b"].config, "num_hidden_layers": 1}
     spec = family_for(config).spec(config)
     biases = [weight for weight in spec.weights if weight.name.endswith("_bias")]
     held = native_holding(spec, "Q8_0", None, threads=1)
