@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,8 @@ def start(options: Options) -> Engine:
         skip_tokenizer_init=True,
     )
     engine, numbers = llm.llm_engine, itertools.count()
+    # Its processes end with this one only if Python ends in its ordinary way.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
 
     def measure(load: Load) -> Measured:
         """As `LLM.generate` does it, but that each step tells how many tokens there are."""
