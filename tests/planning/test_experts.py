@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from pagoda.models.describe import describe_model
 from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.registry import spec_for
 from pagoda.planning.costs import CostModel, experts_touched
-from pagoda.planning.hardware import main_format
+from pagoda.planning.cpu_formats import cpu_holding
+from pagoda.planning.hardware import Hardware, main_format
 from pagoda.planning.holding import weight_bytes
 from pagoda.planning.model_spec import ExpertsSpec, FeedForwardSpec, LayerSpec, ModelSpec, WeightSpec
 from pagoda.planning.native_formats import PackedFormat, packed_bytes
 from pagoda.planning.native_holding import native_holding
+from pagoda.planning.question import Question
 from pagoda.planning.workspace import activation_bytes
 
 
@@ -101,3 +104,17 @@ def wider(layer: LayerSpec) -> FeedForwardSpec:
     experts = layer.feed_forward.experts
     more = None if experts is None else replace(experts, per_token=2 * experts.per_token)
     return replace(layer.feed_forward, experts=more)
+
+
+def test_what_only_gpus_hold_is_bf16_on_the_cpu() -> None:
+    described = describe_model("deepseek-v3")
+    question = Question(
+        model="deepseek-v3",
+        spec=described.spec,
+        stored=described.stored,
+        device=Hardware("a CPU", 64 << 30),
+        context=2048,
+        concurrency=1,
+        threads=2,
+    )
+    assert cpu_holding(question).weight_bytes == pytest.approx(2 * described.spec.num_parameters, rel=0.001)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pagoda.errors import InvalidValueError
 from pagoda.planning.formats import QUANTIZED, weight_format
 from pagoda.planning.gpu_holding import DENSE, one_of
-from pagoda.planning.holding import FormatOf, Holding, format_name
-from pagoda.planning.model_spec import ModelSpec
+from pagoda.planning.holding import FormatOf, Holding, format_in, format_name
+from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.native_holding import native_holding
 from pagoda.planning.question import Question
 
@@ -23,13 +23,23 @@ def cpu_holding(question: Question) -> Holding:
     wanted, threads = question.weight_format, question.threads or 1
     if question.kv_format not in (None, CPU_KV_FORMAT):
         raise InvalidValueError("--kv-format", question.kv_format, f"{CPU_KV_FORMAT} on the CPU")
+    stored = _as_loaded(question.stored)
     if wanted is None:
-        return native_holding(question.spec, question.stored, None, threads)
+        return native_holding(question.spec, stored, None, threads)
     one_of("--weight-format", wanted, CPU_WEIGHT_FORMATS)
     if wanted in DENSE:
         return native_holding(question.spec, DENSE[wanted], None, threads)
-    stored = question.stored if stored_dense(question.spec, question.stored) else "BF16"
-    return native_holding(question.spec, stored, wanted, threads)
+    return native_holding(question.spec, stored if stored_dense(question.spec, stored) else "BF16", wanted, threads)
+
+
+def _as_loaded(stored: FormatOf) -> FormatOf:
+    """Formats that only GPUs hold (fp8, GPTQ) would be bf16 here."""
+
+    def loaded(weight: WeightSpec) -> str:
+        held = format_in(stored, weight)
+        return held if isinstance(held, str) else "BF16"
+
+    return loaded
 
 
 def stored_dense(spec: ModelSpec, stored: FormatOf) -> bool:
