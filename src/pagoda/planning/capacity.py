@@ -17,15 +17,11 @@ def max_concurrency(deployment: Deployment) -> int:
 def max_context(deployment: Deployment) -> int:
     """The longest context, in tokens, that the number of requests asked for can have; never above the model's own.
 
-    Whole blocks, since what is left of one costs nothing; 0: not a block each.
+    Caches are whole blocks, so nearly always it ends with one; 0: not a token each.
     """
     question = deployment.question
-    longest, block_size = question.spec.context_length, question.block_size
-
-    def fits(blocks: int) -> bool:
-        return not blocks or deployment.fits(question.concurrency, min(longest, blocks * block_size))
-
-    return min(longest, block_size * largest(fits, 0, num_blocks_for(longest, block_size)))
+    requests, longest = question.concurrency, question.spec.context_length
+    return largest(lambda context: not context or deployment.fits(requests, context), 0, longest)
 
 
 def compute_bound_from(deployment: Deployment) -> int | None:

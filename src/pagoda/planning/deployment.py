@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pagoda import checks
 from pagoda.errors import InvalidValueError
@@ -21,7 +22,7 @@ from pagoda.planning.roofline import bandwidth, compute_peak, step_bound
 from pagoda.planning.tensor_parallel import Communication, communication, shard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deployment:
     """`spec`, `holding`, `costs` and `budget_bytes` are one device's; what methods return is all devices' together.
 
@@ -32,7 +33,6 @@ class Deployment:
     question: Question
     spec: ModelSpec
     holding: Holding
-    costs: CostModel
     links: Communication
     budget_bytes: int
     weight_format: str
@@ -40,6 +40,10 @@ class Deployment:
     compute_format: str
     peak: float
     bandwidth: float
+
+    @cached_property
+    def costs(self) -> CostModel:
+        return CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
 
     @property
     def num_parameters(self) -> int:
@@ -67,8 +71,13 @@ class Deployment:
             num_kv_blocks=concurrency * num_blocks_for(context, question.block_size),
         )
 
+    def needed(self, concurrency: int, context: int) -> int:
+        """Bytes of one device's memory."""
+        demand = self.demand(concurrency, context)
+        return demand.total(demand.least_blocks)
+
     def fits(self, concurrency: int, context: int) -> bool:
-        return self.demand(concurrency, context).fits(self.budget_bytes)
+        return self.needed(concurrency, context) <= self.budget_bytes
 
     def decode_cost(self, batch: int, context: int) -> StepCost:
         """One step of `batch` requests, each computing its token number `context`."""
@@ -140,7 +149,6 @@ def deploy(question: Question) -> Deployment:
     else:
         holding = cpu_holding(question)
         kv_format, element_bytes = CPU_KV_FORMAT, 4
-    costs = CostModel(spec, holding.format_of, holding.kv_held)
     if question.parameters is not None:
         # Rounded up, so that what is said to fit does.
         scaled = -(-holding.weight_bytes * question.parameters // question.spec.num_parameters)
@@ -152,7 +160,6 @@ def deploy(question: Question) -> Deployment:
         question=question,
         spec=spec,
         holding=holding,
-        costs=costs,
         links=communication(spec, device, num_devices, element_bytes),
         budget_bytes=budget_bytes(device.memory_bytes, question.memory_fraction),
         weight_format=question.weight_format or typed.get(held, held),

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pagoda.planning.costs import experts_touched
 from pagoda.planning.deployment import Deployment
 from pagoda.planning.formats import FORMATS
 from pagoda.planning.gpu_holding import SCALED
 from pagoda.planning.holding import format_name, weight_size
-from pagoda.planning.kv_format import KVFormat, kv_formats
+from pagoda.planning.kv_format import KVFormat, kv_formats, kv_size, kv_tokens_held
 from pagoda.planning.latent import absorbed_flops, latent_flops
 from pagoda.planning.ledger import binary_size, decimal_size
 from pagoda.planning.mask import visible_keys
-from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, num_blocks_for
+from pagoda.planning.memory import kv_block_bytes, kv_bytes_per_token, kv_bytes_seen, num_blocks_for
 from pagoda.planning.model_spec import LatentSpec, ModelSpec
 from pagoda.planning.plan import Formula
 
@@ -52,6 +53,10 @@ def _memory(deployment: Deployment, requests: int) -> Iterator[Formula]:
     cache = concurrency * request
     sizes = f"({binary_size(cache)}, {decimal_size(cache)})"
     yield Formula(f"K and V of all requests{each}", f"{_requests(concurrency)} × {request:,} B {sizes}", cache, "B")
+    seen = concurrency * kv_bytes_seen(deployment.spec, holding.kv_held, context, block_size)
+    if seen < cache:
+        terms = f"{_requests(concurrency)} × ({_seen_terms(deployment)})"
+        yield Formula(f"K and V that windows still see{each}", terms, seen, "B")
     workspace = deployment.demand(concurrency, context).workspace(concurrency * blocks)
     in_use = holding.weight_bytes + workspace + cache
     total = f"weights {holding.weight_bytes:,} + workspace {workspace:,} + K and V {cache:,}"
@@ -74,6 +79,15 @@ def _decode(deployment: Deployment, compute_bound_from: int | None) -> Iterator[
     peak, rate = deployment.peak * count, deployment.bandwidth * count
     products = one.flops - one.attention_flops
     yield Formula("products of a token", f"2 × {products // 2:,} weights", products, "FLOP/token")
+    kinds = {layer.feed_forward.experts for layer in deployment.spec.layers if layer.feed_forward.experts}
+    for experts in sorted(kinds, key=lambda experts: experts.count):
+        terms = f"{experts.count} × (1 − (1 − {experts.per_token} ÷ {experts.count})^{batch})"
+        yield Formula(
+            f"experts a layer that a step of {batch:,} reads, expected",
+            terms,
+            experts_touched(experts, batch),
+            "experts",
+        )
     yield Formula(
         "compute of these",
         f"{products:,} FLOP ÷ {_rate(peak, 'FLOP/s')} ({deployment.compute_format})",
@@ -114,6 +128,10 @@ def _decode(deployment: Deployment, compute_bound_from: int | None) -> Iterator[
             f"({1e3 * at.memory_seconds:.4g} ms)"
         )
         yield Formula("decode is bound by compute from", terms, compute_bound_from, "requests")
+    else:
+        kv, flops = one.kv_read_bytes + one.kv_written_bytes, one.flops
+        terms = f"({kv:,} B ÷ {_rate(rate, 'B/s')}) ÷ ({flops:,} FLOP ÷ {_rate(peak, 'FLOP/s')})"
+        yield Formula("a request's K and V against its compute", terms, kv / rate / (flops / peak), "times as long")
 
 
 def _prefill(deployment: Deployment) -> Iterator[Formula]:
@@ -196,6 +214,18 @@ def _kv_terms(deployment: Deployment) -> str:
         else:
             terms.append(f"{_layers(count)} × {heads} heads × ({_row(str(dim), keys)} + {_row(str(dim), values)})")
     return " + ".join(terms)
+
+
+def _seen_terms(deployment: Deployment) -> str:
+    """Tokens in whole blocks × bytes of a token in all layers of a window."""
+    question = deployment.question
+    sizes: Counter[int | None] = Counter()
+    for layer in deployment.spec.layers:
+        sizes[layer.attention.window] += kv_size(layer.attention, deployment.holding.kv_held)
+    return " + ".join(
+        f"{kv_tokens_held(window, question.context, question.block_size):,} tokens × {size:,} B"
+        for window, size in sizes.items()
+    )
 
 
 def _row(elements: str, kind: KVFormat) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import head_weight, is_product
-from pagoda.planning.formats import FORMATS, WeightFormat, weight_format
+from pagoda.planning.formats import FORMATS
 from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_in, format_name, weight_bytes
 from pagoda.planning.kv_format import KV_FORMATS, KVHeld
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
@@ -41,6 +41,12 @@ SCALED = {
     "fp8": ScaledFormat("fp8", 1, 1, scale_bytes=4),
     "int8": ScaledFormat("int8", 1, 1, scale_bytes=4),
     "int4": ScaledFormat("int4", 128, 66),
+}
+# Formats of files by blocks; a row's last block may be incomplete once its matrix is split over devices.
+_BLOCKS = {
+    name: ScaledFormat(name, kind.block_elements, kind.block_bytes)
+    for name, kind in FORMATS.items()
+    if kind.block_elements > 1
 }
 GPU_WEIGHT_FORMATS = (*DENSE, *SCALED)
 
@@ -77,10 +83,16 @@ def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format
 def gpu_format(spec: ModelSpec, stored: FormatOf, wanted: str | None) -> Callable[[WeightSpec], str | HeldFormat]:
     """The format each weight is held in. Raises `InvalidValueError` for one that is not in `GPU_WEIGHT_FORMATS`."""
     if wanted is None:
-        return lambda weight: _as_stored(format_in(stored, weight))
+
+        def as_stored(weight: WeightSpec) -> str | HeldFormat:
+            kind = format_in(stored, weight)
+            return _BLOCKS.get(kind, kind) if isinstance(kind, str) else kind
+
+        return as_stored
     one_of("--weight-format", wanted, GPU_WEIGHT_FORMATS)
     if wanted in DENSE:
-        return lambda weight: DENSE[wanted]
+        dense = DENSE[wanted]
+        return lambda _: dense
     head, scaled = head_weight(spec), SCALED[wanted]
 
     def held(weight: WeightSpec) -> str | HeldFormat:
@@ -109,11 +121,3 @@ def one_of(field: str, value: str, known: Collection[str]) -> str:
     if value not in known:
         raise InvalidValueError(field, value, f"one of {', '.join(known)}")
     return value
-
-
-def _as_stored(stored: str | HeldFormat) -> str | HeldFormat:
-    """Blocks of files, whose last one of a row may be incomplete once a matrix is split over devices."""
-    if not isinstance(stored, str):
-        return stored
-    kind: WeightFormat = weight_format(stored)
-    return stored if kind.block_elements == 1 else ScaledFormat(kind.name, kind.block_elements, kind.block_bytes)

@@ -29,13 +29,14 @@ def native_holding(spec: ModelSpec, stored: FormatOf, quantization: str | None, 
         return input_form(_loaded(stored, quantization, weight))
 
     @cache
-    def arena(max_tokens: int) -> int:
-        return arena_bytes(spec, form_of, max_tokens)
+    def arena_of_a_token() -> int:
+        return arena_bytes(spec, form_of, 1)
 
     def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
         return native_workspace_bytes(
             spec,
-            arena(max_batched_tokens),
+            # Rows are whole cache lines, so the arena of many tokens is as many times that of one.
+            max_batched_tokens * arena_of_a_token(),
             threads=threads,
             max_batched_tokens=max_batched_tokens,
             max_num_seqs=max_num_seqs,

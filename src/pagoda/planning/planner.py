@@ -30,6 +30,7 @@ def make_plan(question: Question) -> Plan:
     fits, requests = deployment.fits(concurrency, context), max_concurrency(deployment)
     decode = deployment.decode_bound(concurrency, context)
     turning = compute_bound_from(deployment)
+    formats = format_changes(deployment)
     tried = () if fits else remedies(deployment)
     return Plan(
         model=question.model,
@@ -63,9 +64,9 @@ def make_plan(question: Question) -> Plan:
         ridge=deployment.ridge,
         compute_bound_from=turning,
         throughput=_throughput(deployment, requests),
-        formats=format_changes(deployment),
+        formats=formats,
         remedies=tuple(one.remedy for one in tried),
-        recommendation=recommendation(deployment, decode, requests, turning, tried),
+        recommendation=recommendation(deployment, decode, requests, formats, tried),
         serve_command=serve_command(tried[0].deployment if tried else deployment),
         formulas=formulas(deployment, requests, turning),
     )
@@ -74,8 +75,7 @@ def make_plan(question: Question) -> Plan:
 def _throughput(deployment: Deployment, requests: int) -> tuple[ThroughputPoint, ...]:
     """Batches of 1, 2, 4, … up to what fits or is asked, and those two."""
     asked, context = deployment.question.concurrency, deployment.question.context
-    most = max(requests, asked)
-    batches = {1 << power for power in range(most.bit_length())} | {asked, most}
+    batches = {1 << power for power in range(max(requests, asked).bit_length())} | {asked, requests or 1}
     return tuple(
         ThroughputPoint(
             batch, deployment.decode_bound(batch, context), _decode_estimate(deployment, batch), batch <= requests

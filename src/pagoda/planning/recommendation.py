@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pagoda.config import default_of
-from pagoda.planning.capacity import max_concurrency
 from pagoda.planning.cpu_formats import stored_dense
 from pagoda.planning.deployment import Deployment
-from pagoda.planning.format_changes import narrow_kv_format
 from pagoda.planning.formats import DENSE_FORMATS, QUANTIZED
 from pagoda.planning.gpu_holding import DENSE
 from pagoda.planning.ledger import binary_size
 from pagoda.planning.memory import refusal
-from pagoda.planning.plan import StepBound
+from pagoda.planning.plan import FormatChange, StepBound
 from pagoda.planning.remedies import Tried
+
+# Less than this times the tokens a second is not worth a recommendation.
+WORTHWHILE = 1.2
 
 
 def recommendation(
-    deployment: Deployment, decode: StepBound, requests: int, compute_bound_from: int | None, tried: tuple[Tried, ...]
+    deployment: Deployment, decode: StepBound, requests: int, formats: Sequence[FormatChange], tried: Sequence[Tried]
 ) -> str:
-    """requests: how many fit at once. tried: the remedies, where what is asked does not fit."""
-    question = deployment.question
-    if requests >= question.concurrency:
-        said, realised = _advice(deployment, decode, requests, compute_bound_from), deployment
+    """requests: how many fit at once. formats: the one asked for first. tried: remedies, where what is asked does not fit."""
+    if deployment.fits(deployment.question.concurrency, deployment.question.context):
+        said, realised = _advice(deployment, decode, requests, formats), deployment
     else:
-        said, realised = _refused(deployment, tried), tried[0].deployment if tried else deployment
+        said, realised = _refused(deployment, requests, tried), tried[0].deployment if tried else deployment
     missing = not_served(realised)
-    return f"{said} Pagoda cannot serve this yet: it lacks {' and '.join(missing)}." if missing else said
+    return f"{said} Pagoda cannot serve this yet: it lacks {_listed(missing)}." if missing else said
 
 
 def not_served(deployment: Deployment) -> list[str]:
@@ -71,46 +72,58 @@ def serve_command(deployment: Deployment) -> str:
     return shlex.join(words)
 
 
-def _advice(deployment: Deployment, decode: StepBound, requests: int, compute_bound_from: int | None) -> str:
+def _advice(deployment: Deployment, decode: StepBound, requests: int, formats: Sequence[FormatChange]) -> str:
     question = deployment.question
-    requests_fit = f"{requests:,} requests" if requests > 1 else "1 request"
-    fits = f"It fits: up to {requests_fit} of {question.context:,} tokens at once"
+    fits = "It fits: serve it as asked"
     if decode.limit == "communication":
-        return f"{fits}; a decode step waits for the links between devices most of all, so fewer devices may be faster."
+        return f"{fits}; a decode step waits for links between devices most of all, so fewer devices may be as fast."
     if decode.limit == "compute":
+        return f"{fits}; decode is bound by compute already, so more requests at once get no more tokens a second."
+    most = deployment.decode_bound(requests, question.context)
+    gain = requests / most.seconds / (question.concurrency / decode.seconds)
+    if requests > question.concurrency and gain >= WORTHWHILE:
         return (
-            f"{fits}; decode is bound by compute already, so more requests at once make each slower and all no faster."
+            f"{fits}; decode is bound by memory, and there is room for {requests:,} such requests at once, which get up to "
+            f"{gain:.1f} times the tokens a second of {question.concurrency:,}."
         )
-    reading = "K and V" if decode.kv_bytes > decode.weight_bytes else "weights"
-    share = max(decode.kv_bytes, decode.weight_bytes) / (decode.kv_bytes + decode.weight_bytes)
-    said = f"{fits}; decode is bound by memory, and {share:.0%} of what a step reads are {reading}, so "
-    if reading == "K and V":
-        narrow = narrow_kv_format(question.device)
-        if question.threads is None and deployment.kv_format in DENSE:
-            return f"{said}K and V in {narrow} would gain most."
-        return f"{said}shorter contexts would gain most."
-    best = min(requests, compute_bound_from or requests)
-    if best > question.concurrency:
-        gain = deployment.decode_bound(best, question.context)
-        times = best / gain.seconds / (question.concurrency / decode.seconds)
-        return f"{said}more requests at once cost little: {best:,} give up to {times:.1f} times the tokens a second."
-    return f"{said}narrower weights would gain most."
+    narrower = _narrower(decode, formats)
+    return f"{fits}; decode is bound by memory, and {narrower}." if narrower else f"{fits}."
 
 
-def _refused(deployment: Deployment, tried: tuple[Tried, ...]) -> str:
+def _narrower(decode: StepBound, formats: Sequence[FormatChange]) -> str:
+    """What the one other format of weights, or of K and V, would bring that shortens the step most."""
+    own = formats[0]
+    single = [
+        change
+        for change in formats[1:]
+        if (change.weight_format == own.weight_format) != (change.kv_format == own.kv_format)
+    ]
+    times = {change: decode.seconds / change.decode.seconds for change in single if change.decode}
+    best = max(times, key=lambda change: times[change], default=None)
+    if best is None or times[best] < WORTHWHILE:
+        return ""
+    what = f"K and V in {best.kv_format}" if best.kv_format != own.kv_format else f"weights in {best.weight_format}"
+    return f"{what} would make a step up to {times[best]:.1f} times as fast"
+
+
+def _refused(deployment: Deployment, requests: int, tried: Sequence[Tried]) -> str:
     question = deployment.question
-    if question.threads is not None and max_concurrency(deployment) == 0:
+    if question.threads is not None and not requests:
         # What the engine will say when it is started, in its words.
         demand = replace(deployment.demand(question.concurrency, question.context), num_kv_blocks=None)
         return _sentence(refusal(demand, question.device.memory_bytes, question.memory_fraction))
-    demand = deployment.demand(question.concurrency, question.context)
-    needed, budget = demand.total(demand.least_blocks), deployment.budget_bytes
+    needed, budget = deployment.needed(question.concurrency, question.context), deployment.budget_bytes
     each = " on each device" if question.num_devices > 1 else ""
     said = f"It does not fit: {binary_size(needed)}{each} are needed, {binary_size(budget)} may be used"
     if not tried:
         return f"{said}, and nothing tried changes that."
-    return f"{said}; {tried[0].remedy.option} is the smallest change that helps: {tried[0].remedy.sentence}."
+    first = tried[0].remedy
+    return f"{said}; {first.option} is the smallest change that helps: {first.sentence}."
 
 
 def _sentence(words: str) -> str:
     return words[0].upper() + words[1:] + "."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
