@@ -147,6 +147,7 @@ def test_files_that_are_quantized_already() -> None:
 class Timer:
     """A nanosecond a byte."""
 
+    source: str = "a test"
     request_seconds: float = 0.0
     spread: tuple[float, float] = (0.9, 1.2)
 
@@ -167,6 +168,7 @@ def test_estimates_are_the_timers() -> None:
     assert plan.prefill_estimate is not None
     assert plan.prefill_estimate.expected > 1.5 * (plan.prefill.weight_bytes + plan.prefill.kv_bytes) * 1e-9
     assert all(point.estimate_seconds for point in plan.throughput)
+    assert (plan.estimate_source, bounds.estimate_source) == ("a test", "")
 
 
 def test_throughput_covers_what_fits_and_what_is_asked() -> None:
