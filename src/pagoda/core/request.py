@@ -74,4 +74,5 @@ class Request:
     def num_uncomputed_tokens(self) -> int:
         """Positions to compute before anything new is known: 1 in decode, 0 when all it may generate is under way."""
         known = self.num_prompt_tokens + len(self.output_token_ids) + self.num_pending
-        return min(known, self.max_num_positions) - self.num_computed_tokens
+        most = self.max_num_positions
+        return (known if known < most else most) - self.num_computed_tokens

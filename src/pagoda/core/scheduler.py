@@ -306,12 +306,14 @@ class Scheduler:
     def _add_row(
         self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...], *, shared: int = 0
     ) -> None:
+        start = request.num_computed_tokens
         samples = count == todo and request.sampling.max_tokens != 0
-        plan.rows.append(ScheduledRow(request.key, request.num_computed_tokens, count, blocks, samples, shared))
+        plan.rows.append(ScheduledRow(request.key, start, count, blocks, samples, shared))
         plan.requests.append(request)
         plan.budget -= count
-        plan.prompts += todo > 1
-        request.num_computed_tokens += count
+        if todo > 1:
+            plan.prompts += 1
+        request.num_computed_tokens = start + count
         if (blocks or todo > 1) and self.kv.shares:  # else no block can have become full that was not known to be
             plan.committed[request.key] = self._commit(request)
         request.num_pending += samples

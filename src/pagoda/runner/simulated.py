@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from pagoda.core.step import RowResult, RunnerOutput, SchedulerOutput
+from pagoda.core.step import RequestKey, RowResult, RunnerOutput, SchedulerOutput
 from pagoda.errors import InvariantError
 from pagoda.planning.costs import CostModel, StepCost
 from pagoda.planning.step_time import StepTimer
@@ -23,10 +23,15 @@ class SimulatedRunner:
         self._costs = costs
         self._timer = timer
         self._in_flight: deque[SchedulerOutput] = deque()
+        self._sampled: dict[RequestKey, RowResult] = {}  # what a row of each request gets, the same every time
         self.step_cost = StepCost(0, 0, 0, 0, 0)
         self.step_seconds = 0.0
 
     def submit(self, step: SchedulerOutput) -> None:
+        for key in step.dropped:
+            self._sampled.pop(key, None)
+        for request in step.new:
+            self._sampled[request.key] = RowResult(request.key, TOKEN_ID)
         # Only rows that sample get logits.
         self.step_cost = self._costs.step_cost(
             [(row.start, row.num_tokens) for row in step.rows], sum([row.samples for row in step.rows])
@@ -38,9 +43,9 @@ class SimulatedRunner:
         if not self._in_flight:
             raise InvariantError("collect: no step is in flight")
         step = self._in_flight.popleft()
-        return RunnerOutput(
-            step.step, tuple([RowResult(row.key, TOKEN_ID if row.samples else None) for row in step.rows])
-        )
+        sampled = self._sampled
+        rows = [sampled[row.key] if row.samples else RowResult(row.key) for row in step.rows]
+        return RunnerOutput(step.step, tuple(rows))
 
     def close(self) -> None:
         """Nothing to release."""
