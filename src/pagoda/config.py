@@ -89,6 +89,9 @@ class EngineConfig:
     num_kv_blocks: Annotated[
         int | None, Knob("Exactly so many KV blocks. Default: what memory_fraction leaves room for.", 1)
     ] = None
+    prefix_cache: Annotated[
+        bool, Knob("Keep K and V of texts, so that a request which begins like another is not computed again.")
+    ] = True
     memory_fraction: Annotated[
         float,
         Knob(

@@ -33,6 +33,9 @@ class Namespace:
     salt: str = ""
 
 
+SHARED = Namespace()
+
+
 class Miss(Enum):
     """Why the cache held no more of a text than it did."""
 

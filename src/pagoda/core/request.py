@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix
+from pagoda.core.prefix_cache import NOTHING_FOUND, SHARED, Namespace, Prefix
 from pagoda.core.step import RequestKey
 from pagoda.sampling_params import SamplingParams
 
@@ -15,9 +15,6 @@ class Status(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
-
-
-SHARED = Namespace()
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +49,7 @@ class Request:
     order: tuple[float, ...] = ()
     namespace: Namespace = SHARED
     prefix: Prefix = NOTHING_FOUND
-    num_cached_tokens: int | None = None
+    num_cached_tokens: int = 0
     num_prompt_tokens: int = field(init=False)
     max_num_positions: int = field(init=False)
 

@@ -193,8 +193,7 @@ class Scheduler:
         if request is None:
             return []
         self._end(request)
-        index, cached = len(request.output_token_ids), request.num_cached_tokens or 0
-        return [TokenEvent(key, index, finish_reason=finish_reason, error=error, num_cached_tokens=cached)]
+        return [TokenEvent(key, len(request.output_token_ids), finish_reason=finish_reason, error=error)]
 
     def fail_step(self, step: SchedulerOutput, error: str) -> list[TokenEvent]:
         """A step in flight failed as a whole: end the requests that have a row in it. There is no `update` for it then."""
@@ -266,7 +265,7 @@ class Scheduler:
             blocks = self.kv.admit(request.key, _positions_at_admission(request), request.max_num_positions, text)
             if blocks is None:
                 raise InvariantError(f"{request.key} was to be admitted, but its blocks are not there")
-            if request.num_cached_tokens is None:
+            if not request.num_preemptions:
                 request.num_cached_tokens = shared * self.kv.block_size
             request.prefix = NOTHING_FOUND
             request.status = Status.RUNNING

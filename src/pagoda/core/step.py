@@ -115,7 +115,7 @@ class TokenEvent:
     finish_reason: "stop" (an end or stop token), "length", "abort" or "error"; None while it goes on.
     stop_token_id: the end or stop token that ended it. It is sampled but not part of `token_ids`, nor counted; `logprobs`
         are its own then.
-    num_cached_tokens: with a finish_reason, how many tokens of the prompt the prefix cache had.
+    num_cached_tokens: how many tokens of the prompt the prefix cache had; with what a step has made.
     """
 
     key: RequestKey

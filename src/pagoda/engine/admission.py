@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from pagoda import checks
+from pagoda.core.prefix_cache import SHARED, Namespace
 from pagoda.engine.messages import Submit
 from pagoda.errors import InvalidValueError, ModelFileError
 from pagoda.sampling.limits import check_vocabulary
 from pagoda.sampling_params import DEFAULTS, MAX_SEED, SamplingParams
 from pagoda.text.chat_template import ChatTemplate, chat_template_of, chat_token_ids
 from pagoda.text.tokenizer import Tokenizer
+
+MAX_SALT_LENGTH = 256
 
 Messages = Sequence[Mapping[str, Any]]
 Prompt = str | Sequence[int] | Messages
@@ -58,8 +61,19 @@ class Admission:
         self._end_token_ids = tokenizer.end_token_ids | _token_ids(generation_config.get("eos_token_id"))
         self._vocab_size = tokenizer.vocab_size
 
-    def admit(self, request_id: str, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0) -> Admitted:
-        """prompt: text, token ids, or chat messages (dicts with role and content)."""
+    def admit(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        sampling: SamplingParams | None,
+        priority: int = 0,
+        *,
+        cache_salt: str | None = None,
+    ) -> Admitted:
+        """prompt: text, token ids, or chat messages (dicts with role and content).
+
+        cache_salt: K and V are shared only among requests of the same salt.
+        """
         if sampling is None:
             sampling = SamplingParams()
         if not isinstance(sampling, SamplingParams):
@@ -94,6 +108,7 @@ class Admission:
             end_token_ids=frozenset() if effective.ignore_eos else self._end_token_ids,
             priority=priority,
             arrival_time=time.monotonic(),
+            namespace=SHARED if cache_salt is None else Namespace(salt=_salt(cache_salt)),
         )
         return Admitted(submit, prompt if isinstance(prompt, str) else None)
 
@@ -161,6 +176,13 @@ def checked_defaults(generation_config: Mapping[str, object]) -> dict[str, objec
     if "do_sample" in generation_config:
         used["do_sample"] = generation_config["do_sample"]
     return used
+
+
+def _salt(value: object) -> str:
+    salt = checks.text("cache_salt", value, MAX_SALT_LENGTH)
+    if not salt:
+        raise InvalidValueError("cache_salt", value, "at least one character long")
+    return salt
 
 
 def _token_ids(value: object) -> frozenset[int]:

@@ -51,6 +51,8 @@ class RequestAssembler:
         choice = event.key.choice
         if choice == 0 and self.output.prompt_logprobs is not None:
             self.output.prompt_logprobs += _positions(event.prompt_logprobs, self._tokenizer)
+        if choice == 0 and event.index == 0:
+            self.output.num_cached_tokens = event.num_cached_tokens
         if event.error is not None and self.output.error is None:
             self.output.error = RequestFailedError(event.error)
         delta = self._choices[choice].take(event)

@@ -11,6 +11,7 @@ from typing import Any
 from pagoda.config import EngineConfig
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.policies import make_policy
+from pagoda.core.prefix_cache import PrefixCache
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.engine.admission import Admission
 from pagoda.engine.client import EngineClient
@@ -129,9 +130,9 @@ class Engine:
         )
 
     def _build_core(self, config: EngineConfig, runner: Runner) -> EngineCore:
-        scheduler = Scheduler(
-            SchedulerConfig.of(config), KVCacheManager(self.plan.num_blocks, config.block_size), make_policy(config)
-        )
+        cache = PrefixCache(config.block_size) if config.prefix_cache else None
+        kv = KVCacheManager(self.plan.num_blocks, config.block_size, cache)
+        scheduler = Scheduler(SchedulerConfig.of(config), kv, make_policy(config))
         costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)

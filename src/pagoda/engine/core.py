@@ -157,4 +157,5 @@ def _choices(message: Submit) -> Iterator[Request]:
             end_token_ids=message.end_token_ids,
             priority=message.priority,
             arrival_time=message.arrival_time,
+            namespace=message.namespace,
         )

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pagoda.core.prefix_cache import SHARED, Namespace
 from pagoda.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request that admission has accepted. sampling: effective. seed: set. arrival_time: seconds, monotonic."""
+    """A request that admission has accepted. sampling: effective. seed: set. arrival_time: seconds, monotonic.
+
+    namespace: with whom it shares what is cached of equal texts.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
@@ -21,6 +25,7 @@ class Submit:
     end_token_ids: frozenset[int]
     priority: int
     arrival_time: float
+    namespace: Namespace = SHARED
 
 
 @dataclass(frozen=True, slots=True)

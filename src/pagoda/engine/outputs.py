@@ -29,10 +29,14 @@ class PositionLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request; `completion_tokens` counts what the caller was given, over all choices."""
+    """Tokens of one request; `completion_tokens` counts what the caller was given, over all choices.
+
+    cached_tokens: of the prompt, those whose K and V were in the prefix cache.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -62,6 +66,7 @@ class RequestOutput:
     """One request, finished. `sampling_params`: the effective ones. `error`: why it was refused or failed, if it was.
 
     prompt_logprobs: one entry a prompt token; the first is None, as nothing precedes it.
+    num_cached_tokens: of the prompt, for its first choice: the others find what that one has computed.
     """
 
     request_id: str
@@ -71,10 +76,12 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     prompt_logprobs: list[PositionLogprobs | None] | None = None
     error: PagodaError | None = None
+    num_cached_tokens: int = 0
 
     @property
     def usage(self) -> Usage:
-        return Usage(len(self.prompt_token_ids), sum(len(output.token_ids) for output in self.outputs))
+        completion_tokens = sum(len(output.token_ids) for output in self.outputs)
+        return Usage(len(self.prompt_token_ids), completion_tokens, self.num_cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)
