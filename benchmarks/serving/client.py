@@ -27,6 +27,21 @@ async def run(
     return [_timeline(exchange, request) for exchange, request in zip(exchanges, requests, strict=True)]
 
 
+async def run_at(
+    url: str, model: str, requests: list[Request], times: list[float], on_data: Callable[[], None]
+) -> list[Timeline]:
+    """Stream every request, each sent at its time (seconds from now), whatever became of those before. Raises as `run`."""
+    bodies = [_body(model, request) for request in requests]
+    started = time.perf_counter()
+
+    async def one(body: bytes, at: float) -> _Exchange:
+        await asyncio.sleep(started + at - time.perf_counter())
+        return await _exchange(url, body, on_data)
+
+    exchanges = await asyncio.gather(*map(one, bodies, times))
+    return [_timeline(exchange, request) for exchange, request in zip(exchanges, requests, strict=True)]
+
+
 class _Exchange(asyncio.Protocol):
     """One connection, one request. received: what the socket gave, and when."""
 

@@ -18,6 +18,7 @@ from pagoda.errors import InvalidValueError, PagodaError
 from pagoda.planning.calibrated_time import CalibratedTimer, load_timer
 from pagoda.planning.costs import CostModel, StepCost
 from pagoda.planning.step_fit import fit, nonnegative, robust_nonnegative
+from pagoda.planning.step_time import StepTimer
 from tests.planning.specs import smollm2
 from tests.planning.steps import MEASURES, more, step_costs
 
@@ -119,6 +120,11 @@ def test_a_saved_timer_comes_back_as_it_was(tmp_path: Path) -> None:
     TIMER.save(path)
     assert load_timer(path) == TIMER
     assert [entry.name for entry in path.parent.iterdir()] == ["timer.json"]
+
+
+def test_it_says_what_was_measured() -> None:
+    timer: StepTimer = TIMER
+    assert timer.source == "measured by pagoda bench calibrate: tiny on cpu, Pagoda 0.1.0"
 
 
 def test_it_is_of_one_model_only() -> None:
