@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
 from pagoda.loading.gguf_config import gguf_config, gguf_generation_config
@@ -72,7 +70,7 @@ class GGUFCheckpoint:
             raise ModelFileError(
                 f"{self._readers[0].path}: {ROPE_DIVISORS} is {info.format} of shape {info.shape}, a vector in F32 is needed"
             )
-        values: list[float] = self.read(ROPE_DIVISORS).data[0].view(np.dtype("<f4")).tolist()
+        values: list[float] = self.read(ROPE_DIVISORS).data[0].view("<f4").tolist()
         return values
 
 

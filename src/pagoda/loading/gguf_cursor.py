@@ -7,10 +7,8 @@ import struct
 from pathlib import PurePath
 from typing import Any, Protocol
 
-import numpy as np
-
 from pagoda.errors import ModelFileError, shown
-from pagoda.loading.gguf_types import ARRAY, BOOL, NUMBER_DTYPES, STRING
+from pagoda.loading.gguf_types import ARRAY, BOOL, NUMBER_CODES, STRING
 
 MAX_NAME_BYTES = 65_535
 _LENGTH = struct.Struct("<Q")
@@ -112,20 +110,22 @@ class GGUFCursor:
         self.position = position
 
     def _numbers(self, value_type: int, count: int, key: str) -> list[Any]:
-        if value_type not in NUMBER_DTYPES:
+        if value_type not in NUMBER_CODES:
             kind = "an array inside an array" if value_type == ARRAY else f"the unknown value type {value_type}"
             raise ModelFileError(f"{self.file.path}: the metadata key {shown(key)} holds {kind}")
-        dtype = np.dtype(NUMBER_DTYPES[value_type])
-        if count > self.remaining // dtype.itemsize:
+        code = NUMBER_CODES[value_type]
+        size = struct.calcsize(f"<{code}")
+        if count > self.remaining // size:
             raise ModelFileError(
                 f"{self.file.path}: claims {count:,} numbers for {shown(key)}, "
                 f"more than its remaining {self.remaining:,} bytes can hold"
             )
-        values = np.frombuffer(self._take(count * dtype.itemsize, key), dtype)
-        numbers: list[Any] = (values if value_type != BOOL else values.astype(bool)).tolist()
-        if value_type == BOOL and (values > 1).any():
+        values = struct.unpack(f"<{count}{code}", self._take(count * size, key))
+        if value_type != BOOL:
+            return list(values)
+        if any(value > 1 for value in values):
             raise ModelFileError(f"{self.file.path}: a truth value of {shown(key)} is neither 0 nor 1")
-        return numbers
+        return [bool(value) for value in values]
 
     def _strings(self, count: int, key: str) -> list[str]:
         # A vocabulary has hundreds of thousands of strings, each found only after the one before it: hence a loop of

@@ -7,20 +7,8 @@ from pagoda.planning.formats import FORMATS, WeightFormat
 
 STRING, ARRAY, BOOL = 8, 9, 7
 
-# Value type → numpy's name for it, little-endian; a bool is a byte that is 0 or 1.
-NUMBER_DTYPES = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    BOOL: "<u1",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+# Value type → the letter that `struct` has for it; a bool is a byte that is 0 or 1.
+NUMBER_CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", BOOL: "B", 10: "Q", 11: "q", 12: "d"}
 
 _TENSOR_TYPE_NAMES = {
     0: "F32",

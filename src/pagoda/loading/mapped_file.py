@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from pagoda.errors import ModelFileError
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class MappedFile:
@@ -28,11 +30,17 @@ class MappedFile:
             raise ModelFileError(f"{path}: the file is empty") from None
         except OSError as error:
             raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from None
-        self.data: npt.NDArray[np.uint8] = np.frombuffer(self.buffer, np.uint8)
+        self._size = len(self.buffer)
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        import numpy as np  # not where only headers are read
+
+        return np.frombuffer(self.buffer if self._size else b"", np.uint8)
 
     @property
     def size(self) -> int:
-        return int(self.data.size)
+        return self._size
 
     def available(self, end: int) -> int:
         """How many bytes `buffer` holds: all of them."""
@@ -60,6 +68,6 @@ class MappedFile:
 
     def close(self) -> None:
         """Lets go of the mapping; views already handed out stay valid, and the last of them frees it."""
-        self.data = np.empty(0, np.uint8)
+        self._size = 0
         with contextlib.suppress(BufferError):
             self.buffer.close()

@@ -1,16 +1,16 @@
-"""How a stored tensor differs from the weight the model wants, and how to undo that, on the stored bytes where possible."""
+"""How a stored tensor differs from the weight the model wants, and how to undo that, on the stored bytes where possible.
+
+numpy is imported where a weight is read: planning asks for names and shapes only, and has no time for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pagoda.errors import UnsupportedModelError
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
 from pagoda.planning.formats import weight_format
-from pagoda.quantization import dequantize
 
 Shape = tuple[int, ...]
 
@@ -28,6 +28,8 @@ def _same(shape: Shape) -> Shape:
 
 
 def _transposed(stored: StoredTensor) -> StoredTensor:
+    import numpy as np
+
     size = _element_bytes(stored)
     num_rows, num_columns = stored.info.shape
     elements = np.ascontiguousarray(stored.data).view(f"u{size}").reshape(num_rows, num_columns)
@@ -36,6 +38,10 @@ def _transposed(stored: StoredTensor) -> StoredTensor:
 
 
 def _plus_one(stored: StoredTensor) -> StoredTensor:
+    import numpy as np
+
+    from pagoda.quantization import dequantize
+
     values = np.asarray(dequantize(stored), dtype=np.float32).reshape(1, -1) + np.float32(1)
     info = TensorInfo(stored.info.name, stored.info.shape, "F32", values.nbytes)
     return StoredTensor(info, values.view(np.uint8))
@@ -48,6 +54,8 @@ def halves_from_pairs(num_heads: int) -> Transform:
     """
 
     def apply(stored: StoredTensor) -> StoredTensor:
+        import numpy as np
+
         # A bias is one row; its elements move instead.
         row_bytes = stored.data.shape[1] if len(stored.info.shape) > 1 else _element_bytes(stored)
         rows = np.ascontiguousarray(stored.data).reshape(num_heads, -1, 2, row_bytes)
