@@ -1,6 +1,6 @@
 """What `pagoda simulate` says of this machine against what a real server does here, under the same trace.
 
-    python benchmarks/validate_simulation.py [MODEL] [--rates 2,5,20] [--requests 50] [--calibrate 60] [--json]
+    python benchmarks/validate_simulation.py [MODEL] [--rates 2,3.5,20] [--requests 50] [--calibrate 60] [--json]
 
 One after the other: the machine's limits are measured, a calibration is run, a server answers requests that arrive at random
 (Poisson) at each of the rates, the limits are measured again; then the same arrivals are simulated, with the calibration and
@@ -147,7 +147,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", nargs="?", default="smollm2", help="a local directory, a .gguf file, or smollm2")
     parser.add_argument(
-        "--rates", type=lambda text: [float(part) for part in text.split(",")], default=[2.0, 5.0, 20.0]
+        "--rates", type=lambda text: [float(part) for part in text.split(",")], default=[2.0, 3.5, 20.0]
     )
     parser.add_argument("--requests", type=int, default=50, help="at each rate")
     parser.add_argument("--prompt-tokens", type=_range, default=(32, 512), metavar="FROM:TO")

@@ -17,6 +17,7 @@ def small_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_limits, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(bench_limits, "FORMATS", {"Q4_0": FORMATS["Q4_0"]})
     monkeypatch.setattr(bench_limits, "ROUNDS", 1)
+    monkeypatch.setattr(bench_limits, "READ_SECONDS", 0.0)
 
 
 def test_json(pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch) -> None:

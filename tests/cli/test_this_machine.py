@@ -60,6 +60,7 @@ def test_without_anything_saved_it_is_measured_and_saved(
     monkeypatch.setattr(bench_limits, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(bench_limits, "FORMATS", {"Q4_0": FORMATS["Q4_0"]})
     monkeypatch.setattr(bench_limits, "ROUNDS", 1)
+    monkeypatch.setattr(bench_limits, "READ_SECONDS", 0.0)
     device = this_machine.this_machine(silent)
     path = this_machine.limits_path(usable_cores())
     assert f"Saved the limits of this machine to {path}" in capsys.readouterr().err
@@ -72,6 +73,7 @@ def test_the_command_saves_when_asked(pagoda: Pagoda, cache: Path, monkeypatch: 
     monkeypatch.setattr(bench_limits, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(bench_limits, "FORMATS", {"Q4_0": FORMATS["Q4_0"]})
     monkeypatch.setattr(bench_limits, "ROUNDS", 1)
+    monkeypatch.setattr(bench_limits, "READ_SECONDS", 0.0)
     pagoda("bench", "limits", "--threads", "1", "--json")
     assert not cache.exists()
     report = json.loads(pagoda("bench", "limits", "--threads", "1", "--save", "--json").stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -18,7 +19,7 @@ from pagoda.runner.native_threads import start_threads
 # Far more than caches hold, and little beside a model.
 READ_BYTES = 256 << 20
 ROUNDS = 3
-BANDWIDTH_EVERY = 3  # measurements of operations
+READ_SECONDS = 5.0
 PEAKS: tuple[Literal["int8", "bf16", "fp32"], ...] = ("int8", "bf16", "fp32")
 
 
@@ -51,29 +52,38 @@ class Machine:
     def limits(self, bars: Progress) -> dict[str, Any]:
         """Everything, under the names that `docs/cli.md` explains; takes some seconds.
 
-        All of it is measured in turn, `ROUNDS` times, so that a moment in which others compute does not spoil a figure. Of
-        operations the best counts. The bandwidth is read many times in between, and its median counts: on shared machines
-        it doubles for a second or two after a pause, which the steps of a busy server do not see.
+        Operations are measured in turn, `ROUNDS` times, and the best counts, so that a moment in which others compute does
+        not spoil a figure.
         """
         operations: dict[str, Callable[[], float]] = {
             **{kind: partial(_native.peak_operations, self._pool, kind) for kind in PEAKS},
             **{name: partial(self.format_ceiling, name) for name in FORMATS},
         }
         found: dict[str, list[float]] = {name: [] for name in operations}
-        bandwidths = []
         for done in range(ROUNDS * len(operations)):
-            bars("Measuring", done, ROUNDS * len(operations))
-            if done % BANDWIDTH_EVERY == 0:
-                bandwidths.append(self.read_bandwidth())
+            bars("Measuring operations", done, ROUNDS * len(operations))
             name = list(operations)[done % len(operations)]
             found[name].append(operations[name]())
+        bandwidth = self._lasting_bandwidth(bars)
         return {
             "threads": self.threads,
             "instruction_set": self.instruction_set,
-            "read_bandwidth": median(bandwidths),
+            "read_bandwidth": bandwidth,
             "peak_operations": {kind: max(found[kind]) for kind in PEAKS},
             "format_ceilings": {name: max(found[name]) for name in FORMATS},
         }
+
+    def _lasting_bandwidth(self, bars: Progress) -> float:
+        """The median over some seconds of reading and nothing else.
+
+        Virtual machines are let read twice as fast for a second or two after a pause, which a busy server's steps do not see.
+        """
+        readings: list[float] = []
+        started = time.perf_counter()
+        while not readings or time.perf_counter() - started < READ_SECONDS:
+            bars("Measuring bandwidth", time.perf_counter() - started, READ_SECONDS)
+            readings.append(self.read_bandwidth())
+        return median(readings)
 
 
 def table(limits: dict[str, Any]) -> list[tuple[str, str]]:
