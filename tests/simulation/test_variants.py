@@ -120,6 +120,26 @@ def test_a_request_whose_output_never_fits_is_refused_before_its_prompt_is_compu
     assert result.replicas[0].num_steps == 0
 
 
+def test_what_prompts_share_is_computed_once_on_each_replica() -> None:
+    """Prompts of 12 tokens, 8 of them of one of two prefixes: on one replica, only the first of each computes these."""
+    arrivals = [Arrival(float(number), 12, 1, "ab"[number % 2], 8) for number in range(6)]
+    cached = run(arrivals, prefix_cache=True).replicas[0]
+    assert (cached.num_tokens, cached.num_found_tokens) == (2 * 12 + 4 * 4, 4 * 8)
+    plain = run(arrivals).replicas[0]
+    assert (plain.num_tokens, plain.num_found_tokens) == (6 * 12, 0)
+
+
+def test_prefix_aware_routing_finds_more_than_round_robin() -> None:
+    """Three prefixes in turn on two replicas: round robin brings each prefix to both; prefix-aware to one, so that all but
+    its first request find 8 tokens."""
+    arrivals = [Arrival(2.0 * number, 12, 1, "abc"[number % 3], 8) for number in range(12)]
+    found = {}
+    for routing in ("round-robin", "prefix-aware"):
+        result = run(arrivals, prefix_cache=True, num_replicas=2, routing=routing)
+        found[routing] = sum(use.num_found_tokens for use in result.replicas)
+    assert found == {"round-robin": 8 * (12 - 6), "prefix-aware": 8 * (12 - 3)}
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -128,6 +148,7 @@ def test_a_request_whose_output_never_fits_is_refused_before_its_prompt_is_compu
         ({"num_replicas": 2, "prefill_replicas": 1, "transfer_bandwidth": 0.0}, "transfer_bandwidth"),
         ({"num_replicas": 2, "prefill_replicas": 1, "transfer_bandwidth": float("nan")}, "transfer_bandwidth"),
         ({"num_replicas": 0}, "num_replicas"),
+        ({"prefix_cache": True, "allocation": "contiguous"}, "prefix_cache"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(fields: dict[str, object], field: str) -> None:

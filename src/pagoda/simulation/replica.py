@@ -10,6 +10,7 @@ from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.kv_interface import KVManager
 from pagoda.core.mixing import DecodeFirst, Mixed, Mixing, OneBatchAtATime, PrefillFirst
 from pagoda.core.policies import FirstComeFirstServed
+from pagoda.core.prefix_cache import PrefixCache
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import TokenEvent
 from pagoda.planning.costs import CostModel
@@ -57,6 +58,10 @@ class Replica:
         free = kv.num_free_blocks
         blocks = kv.num_blocks - free
         tokens_held = sum([request.num_computed_tokens for request in scheduler.running])
+        if kv.shares:
+            # What several requests hold is there once; shared blocks are full.
+            tokens_held -= kv.block_size * (sum(map(len, kv.tables.values())) - blocks)
+            use.num_found_tokens = kv.prefix_stats.hit_tokens
         use.block_seconds += blocks * seconds
         use.peak_blocks = max(use.peak_blocks, blocks)
         use.empty_slot_seconds += (blocks * kv.block_size - tokens_held) * seconds
@@ -66,7 +71,11 @@ class Replica:
 def make_scheduler(config: ClusterConfig) -> Scheduler:
     """A scheduler with KV blocks of its own, as the engine makes them but for what `config` wants otherwise."""
     limits = SchedulerConfig(config.max_num_seqs, config.max_batched_tokens, config.prefill_chunk)
-    manager = MANAGERS[config.allocation](config.num_blocks, config.block_size)
+    manager: KVManager
+    if config.prefix_cache and config.allocation == "paged":
+        manager = KVCacheManager(config.num_blocks, config.block_size, PrefixCache(config.block_size))
+    else:
+        manager = MANAGERS[config.allocation](config.num_blocks, config.block_size)
     mixing = ORDERS[config.order]()
     if config.batching == "static":
         mixing = OneBatchAtATime(mixing)

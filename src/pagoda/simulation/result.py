@@ -80,6 +80,7 @@ class ReplicaUse:
 
     busy_seconds: in which it was in a step.
     num_tokens: computed, prompt and output, those that preemption lost included. num_lost_tokens: just these.
+    num_found_tokens: not computed, since the prefix cache had them.
     block_seconds: blocks in use. peak_blocks: the most at any time.
     empty_slot_seconds: allocated slots without a token. stranded_block_seconds: free blocks outside of the largest
         allocation that is possible, which is external fragmentation; none when blocks are paged.
@@ -91,6 +92,7 @@ class ReplicaUse:
     num_tokens: int = 0
     num_preemptions: int = 0
     num_lost_tokens: int = 0
+    num_found_tokens: int = 0
     block_seconds: float = 0.0
     peak_blocks: int = 0
     empty_slot_seconds: float = 0.0

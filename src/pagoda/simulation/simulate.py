@@ -20,7 +20,7 @@ The time on the network between client and server is left out, as a load generat
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -35,6 +35,7 @@ from pagoda.runner.simulated import TOKEN_ID
 from pagoda.sampling_params import SamplingParams
 from pagoda.simulation.cluster import ClusterConfig
 from pagoda.simulation.pools import Link, Pool
+from pagoda.simulation.prompts import DistinctPrompts, PlainPrompts
 from pagoda.simulation.replica import Replica
 from pagoda.simulation.result import Outcomes, Result
 from pagoda.simulation.workload import Arrival, Outcome
@@ -77,6 +78,9 @@ class _Simulation:
         self._outputs = Pool(config.routing, range(apart, config.num_replicas))
         self._prompts = Pool(config.routing, range(apart)) if apart else self._outputs
         self._links = [Link(_bandwidth(config)) for _ in range(apart)]
+        if config.prefix_cache and config.allocation != "paged":
+            raise InvalidValueError("prefix_cache", True, "off with contiguous allocation, where nothing is shared")
+        self._texts = DistinctPrompts() if config.prefix_cache else PlainPrompts()
         self._outcomes = Outcomes()
         self._live: dict[RequestKey, _Live] = {}
         self._idle = [True] * config.num_replicas
@@ -119,8 +123,9 @@ class _Simulation:
         key = RequestKey(str(self._num_arrivals), 0)
         self._num_arrivals += 1
         replica = self._prompts.choose(arrival)
-        whole = _request(key, arrival, arrival.output_tokens)
-        request = whole if self._prompts is self._outputs else _request(key, arrival, 1)
+        text = self._texts.of(arrival)
+        whole = _request(key, arrival, text, arrival.output_tokens)
+        request = whole if self._prompts is self._outputs else _request(key, arrival, text, 1)
         self._live[key] = _Live(arrival, request, self._prompts, replica)
         try:
             # All replicas are alike: where the whole of it fits, so does its prompt.
@@ -164,7 +169,8 @@ class _Simulation:
         num_bytes = arrival.prompt_tokens * self._kv_bytes_per_token
         self._replicas[sender].use.transferred_bytes += num_bytes
         live.pool, live.replica = self._outputs, self._outputs.choose(arrival)
-        live.request = _request(live.request.key, arrival, arrival.output_tokens)
+        sent = live.request
+        live.request = _request(sent.key, arrival, sent.prompt_token_ids, arrival.output_tokens)
         live.request.output_token_ids.append(TOKEN_ID)
         live.request.num_computed_tokens = arrival.prompt_tokens
         self._at(self._links[sender].send(num_bytes, self._now), _DELIVERY, live.replica, live.request)
@@ -181,8 +187,8 @@ class _Simulation:
         self._num_events += 1
 
 
-def _request(key: RequestKey, arrival: Arrival, max_tokens: int) -> Request:
-    return Request(key, range(arrival.prompt_tokens), _sampling(max_tokens), 0, arrival_time=arrival.time)
+def _request(key: RequestKey, arrival: Arrival, text: Sequence[int], max_tokens: int) -> Request:
+    return Request(key, text, _sampling(max_tokens), 0, arrival_time=arrival.time)
 
 
 @lru_cache(maxsize=10_000)
@@ -202,4 +208,5 @@ def _checked(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         before = checks.number(f"arrivals[{number}].time", arrival.time, before)
         checks.integer(f"arrivals[{number}].prompt_tokens", arrival.prompt_tokens, 1)
         checks.integer(f"arrivals[{number}].output_tokens", arrival.output_tokens, 1)
+        checks.integer(f"arrivals[{number}].prefix_tokens", arrival.prefix_tokens, 0, arrival.prompt_tokens)
         yield arrival
