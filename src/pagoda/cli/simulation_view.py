@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pagoda.cli.plan_text import duration, rate, significant
 from pagoda.cli.streams import put
-from pagoda.planning.ledger import binary_size
+from pagoda.planning.ledger import binary_size, decimal_size
 
 # What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
 LEAST_WIDTH = 110
@@ -70,9 +70,12 @@ def _head(report: Report) -> Table:
         f"at most {cluster['max_num_seqs']:,} requests and {cluster['max_batched_tokens']:,} tokens; "
         f"{cluster['allocation']}, {cluster['batching']}, {cluster['order']}; {cluster['routing']}",
     )
+    if cluster["prefill_replicas"]:
+        sent = f"and send K and V at {decimal_size(round(cluster['transfer_bandwidth']))}/s to those that decode"
+        table.add_row("prompts", f"{cluster['prefill_replicas']:,} of the replicas compute them {sent}")
     low, high = clock["spread"]
     spread = f"; 90% of measured steps took {low:.2f} to {high:.2f} times as long" if low < high else ""
-    table.add_row("clock", f"{CLOCKS[clock['kind']]}: {clock['source']}{spread}")
+    table.add_row("clock", f"{CLOCKS[clock['kind']]} ({clock['source']}{spread})")
     return table
 
 

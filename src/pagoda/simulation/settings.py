@@ -87,7 +87,7 @@ class SimulationSettings:
         str,
         Knob(
             "Which replica a request goes to: one after the other; the one with the fewest outstanding requests; or where "
-            "others with its prefix went, unless that one is much more loaded. The engine keeps no prefixes yet, so "
+            "others with its prefix went, unless that one is much more loaded. Every prompt is computed whole, so "
             "prefix-aware changes placement only.",
             choices=CHOICES["routing"],
         ),
