@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pagoda.cli.planning_question import Typed, ask
+from pagoda.planning.calibrated_time import CalibratedTimer
+from pagoda.planning.deployment import deploy
 from tests.cli.conftest import Pagoda
 
 # So slow that a tiny model is busy with some twenty requests a second.
@@ -105,6 +108,32 @@ def test_a_slower_clock_is_slower(simulated: Any) -> None:
     assert half["tpot_seconds"]["mean"] == pytest.approx(2 * bound["tpot_seconds"]["mean"])
 
 
+def calibrated(tiny_model: Path, path: Path, factor: int = 1) -> Path:
+    """Every step takes a quarter of a second, and a request half a second before it. factor: makes it another model's."""
+    flops = deploy(ask(Typed(model=str(tiny_model), device=DEVICE))).costs.flops_per_token
+    timer = CalibratedTimer(
+        **{"model": "tiny", "machine": "a sundial", "version": "1", "flops_per_token": flops * factor},
+        **{"product_flops": (1.0, 1e18), "product_seconds": (0.25, 0.25), "request_seconds": 0.5, "spread": (0.9, 1.2)},
+        **{"seconds_per_kv_byte": 0.0, "seconds_per_attention_flop": 0.0, "seconds_per_row": 0.0},
+    )
+    timer.save(path)
+    return path
+
+
+def test_the_clock_is_what_was_measured(simulated: Any, tiny_model: Path, tmp_path: Path) -> None:
+    report = simulated(*LIGHT, "--rate", "0.01", "--calibration", str(calibrated(tiny_model, tmp_path / "times.json")))
+    assert report["clock"]["kind"] == "calibrated"
+    assert "a sundial" in report["clock"]["source"]
+    assert (report["ttft_seconds"]["p50"], report["tpot_seconds"]["p50"]) == pytest.approx((0.5 + 0.25, 0.25))
+
+
+def test_what_was_measured_of_another_model_is_refused(refusal: Any, tiny_model: Path, tmp_path: Path) -> None:
+    path = calibrated(tiny_model, tmp_path / "times.json", factor=2)
+    assert "these are tiny's: measure this one" in refusal(*LIGHT, "--calibration", str(path))
+    path.write_text("{}")
+    assert str(path) in refusal(*LIGHT, "--calibration", str(path))
+
+
 def test_the_limit(simulated: Any) -> None:
     report = simulated(*LIGHT, "--find-limit", "--slo", "ttft=0.2", "--slo-percentile", "90")
     limit = report["limit"]
@@ -130,9 +159,22 @@ def test_the_search(simulated: Any) -> None:
 
 
 def test_variants_side_by_side(simulated: Any) -> None:
-    report = simulated(*LIGHT, "--replicas", "2", "--compare", "routing")
-    assert [variant["routing"] for variant in report["variants"]] == ["round-robin", "least-loaded"]
-    assert all(variant["requests"] == 50 for variant in report["variants"])
+    expected = {
+        "routing": ["round-robin", "least-loaded"],
+        "allocation": ["paged", "contiguous"],
+        "batching": ["continuous", "static"],
+        "order": ["mixed", "prefill-first", "decode-first"],
+    }
+    for field, choices in expected.items():
+        report = simulated(*LIGHT, "--replicas", "2", "--compare", field)
+        assert [variant[field] for variant in report["variants"]] == choices
+        assert all(variant["requests"] == 50 for variant in report["variants"])
+
+
+def test_prompts_on_replicas_of_their_own(simulated: Any) -> None:
+    report = simulated(*LIGHT, "--replicas", "3", "--prefill-replicas", "1", "--transfer-bandwidth", "1e9")
+    assert report["requests"] == 50
+    assert report["transferred_bytes"] > 0
 
 
 @pytest.mark.parametrize(
