@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from pagoda.cli import this_machine
+from pagoda.planning.calibrated_time import CalibratedTimer
+from pagoda.planning.deployment import deploy
 from pagoda.planning.formats import FORMATS
 from pagoda.runner.host_cores import usable_cores
 from tests.cli.command import run
 from tests.cli.conftest import Pagoda
+from tests.planning.questions import textbook
 from tests.tiny_model import HEAD_DIM, KV_HEADS, LAYERS
 
 TEXTBOOK = ("--device", "flops=312e12,bandwidth=2e12,memory=80e9", "--weight-format", "fp16")
@@ -119,6 +122,29 @@ def test_json_holds_the_contract_and_is_consistent(pagoda: Pagoda, tiny_model: P
     assert {1, 3} <= set(batches)
     # A plan for the device it runs on says what the engine would allocate.
     assert report["serve_command"].startswith("pagoda serve ")
+
+
+def test_what_was_measured_of_this_model_is_the_estimate(pagoda: Pagoda, tmp_path: Path, tiny_model: Path) -> None:
+    timer = CalibratedTimer(
+        model="llama-7b",
+        flops_per_token=deploy(textbook()).costs.flops_per_token,
+        machine="a bench",
+        version="0.1.0",
+        product_flops=(1e9, 1e15),
+        product_seconds=(0.5, 1.5),
+        seconds_per_kv_byte=0.0,
+        seconds_per_attention_flop=0.0,
+        seconds_per_row=0.0,
+        request_seconds=0.0,
+        spread=(0.5, 2.0),
+    )
+    timer.save(tmp_path / "times.json")
+    report = planned(pagoda, "llama-7b", *TEXTBOOK, "--calibration", tmp_path / "times.json")
+    estimate = report["decode_estimate_ms"]
+    assert estimate["expected"] == pytest.approx(500, rel=1e-3)
+    assert (estimate["low"], estimate["high"]) == (0.5 * estimate["expected"], 2 * estimate["expected"])
+    assert "llama-7b on a bench" in report["estimate_source"]
+    assert "llama-7b's" in refusal(pagoda, tiny_model, *TEXTBOOK[:2], "--calibration", tmp_path / "times.json")
 
 
 def test_a_configuration_alone_is_enough(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
@@ -226,6 +252,7 @@ def test_a_wrong_figure_is_refused_by_its_option(pagoda: Pagoda, arguments: list
         (["--device", "flops=-1,bandwidth=2e12,memory=80e9"], "--device (flops): got 'flops=-1', must be a number above 0"),
         (["--device", "flops=nan,bandwidth=2e12,memory=80e9"], "--device (flops): got 'flops=nan', must be a number above 0"),
         (["--device", "flops=1e400,bandwidth=2e12,memory=8e9"], "--device (flops): got 'flops=1e400', must be a number"),
+        (["--calibration", "/no/such/file"], "/no/such/file"),
         (["--html", "/no/folder/plan.html"], "--html: got '/no/folder/plan.html', must be a file that can be written"),
         (["--png", "/"], "--png: got '/', must be an ordinary file"),
         (["--html", ""], "--html: got '', must be the name of a file"),

@@ -47,6 +47,10 @@ def plan(
     block_size: Annotated[int, typer.Option(help="Tokens of a KV block.")] = 16,
     max_batched_tokens: Annotated[int, typer.Option(help="Most tokens of a step; longer prompts go in chunks.")] = 512,
     weights_only: Annotated[bool, typer.Option("--weights-only", help="Leave K and V out of the decode step.")] = False,
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What `pagoda bench calibrate` saved of this model, to estimate by."),
+    ] = None,
     roofline: Annotated[
         str | None,
         typer.Option(metavar="flop=N,bytes=N", help="No model: the two times of any pair of numbers on the device."),
@@ -61,7 +65,7 @@ def plan(
     Bounds are what the hardware permits; estimates are what an engine is expected to do. No weight is read.
     """
     if roofline is not None:
-        for name, value in (("MODEL", model), ("--html", html), ("--png", png)):
+        for name, value in (("MODEL", model), ("--html", html), ("--png", png), ("--calibration", calibration)):
             if value is not None:
                 raise InvalidValueError(name, value, "left out with --roofline")
         from pagoda.cli.plan_roofline import show_roofline
@@ -98,6 +102,7 @@ def plan(
                     block_size=block_size,
                     max_batched_tokens=max_batched_tokens,
                     weights_only=weights_only,
+                    calibration=calibration,
                 )
             )
         )

@@ -138,7 +138,7 @@ def throughput(plan: Plan) -> Grid:
         (*headers, "estimate: step", "tokens/s") if estimated else headers,
         rows,
         dim=frozenset(index for index, point in enumerate(shown) if not point.fits),
-        note="" if estimated else "No estimate: nothing is known of this engine on this device.",
+        note="" if estimated else "No estimate: nothing is known of this engine on this device (--calibration FILE).",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagoda import checks
@@ -12,6 +13,7 @@ from pagoda.planning.hardware import Hardware
 from pagoda.planning.question import Question
 
 if TYPE_CHECKING:
+    from pagoda.planning.calibrated_time import CalibratedTimer
     from pagoda.planning.step_time import StepTimer
 
 THIS = "this"
@@ -36,6 +38,7 @@ class Typed:
     block_size: int = DEFAULT_BLOCK
     max_batched_tokens: int = DEFAULT_STEP
     weights_only: bool = False
+    calibration: str | None = None
 
 
 def ask(typed: Typed) -> Question:
@@ -48,6 +51,7 @@ def ask(typed: Typed) -> Question:
     checks.integer("--concurrency", typed.concurrency, 1)
     checks.integer("--block-size", typed.block_size, 1)
     checks.number("--memory-fraction", typed.memory_fraction, 0.01, 1.0)
+    measured = None if typed.calibration is None else _measured(typed.calibration)
     hardware, threads = named_device(typed.device)
 
     from pagoda.models.describe import describe_model
@@ -75,7 +79,7 @@ def ask(typed: Typed) -> Question:
         threads=threads,
         weights_only=typed.weights_only,
     )
-    return replace(question, timer=_estimated(question))
+    return replace(question, timer=_timer(question, measured))
 
 
 def named_device(text: str) -> tuple[Hardware, int | None]:
@@ -92,9 +96,21 @@ def named_device(text: str) -> tuple[Hardware, int | None]:
         return this_machine(bars), usable_cores()
 
 
-def _estimated(question: Question) -> StepTimer | None:
-    """From the device's ceilings and what engines make of them; None where a ceiling that it needs is not known."""
+def _measured(path: str) -> CalibratedTimer:
+    from pagoda.planning.calibrated_time import load_timer
+
+    return load_timer(Path(path))
+
+
+def _timer(question: Question, measured: CalibratedTimer | None) -> StepTimer | None:
+    """What was measured, if it is of this model; else from the device's ceilings and what engines make of them. None where a
+    ceiling that this needs is not known."""
     from pagoda.planning.deployment import deploy
+
+    deployment = deploy(question)
+    if measured is not None:
+        measured.check_model(deployment.costs)
+        return measured
     from pagoda.planning.engine_time import engine_timer
 
-    return engine_timer(question.spec, deploy(question).holding.format_of, question.device, question.num_devices)
+    return engine_timer(question.spec, deployment.holding.format_of, question.device, question.num_devices)
