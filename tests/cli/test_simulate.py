@@ -93,6 +93,15 @@ def test_a_trace_at_its_own_rate_and_at_another(simulated: Any, tmp_path: Path) 
     assert (fast["requests"], fast["load"]["speed"]) == (10, pytest.approx(2.0))
 
 
+def test_a_prefix_cache_computes_a_prefix_once(simulated: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    line = {"prompt_tokens": 64, "output_tokens": 4, "prefix": "a", "prefix_tokens": 48}
+    path.write_text("".join(json.dumps({"time": 10.0 * number, **line}) + "\n" for number in range(5)))
+    plain, cached = (simulated("--trace", str(path), *options) for options in ((), ("--prefix-cache",)))
+    assert (plain["found_tokens"], cached["found_tokens"]) == (0, 4 * 48)
+    assert cached["ttft_seconds"]["p50"] < plain["ttft_seconds"]["p50"]
+
+
 def test_what_is_longer_than_the_model_takes_is_refused_by_the_engine_and_counted(simulated: Any) -> None:
     report = simulated(
         "--rate", "20", "--requests", "40", "--prompt-tokens", "200:300", "--output-tokens", "8", "--slo", "e2e=99"

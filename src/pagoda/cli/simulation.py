@@ -119,6 +119,7 @@ class _Replica:
             max_batched_tokens=settings.max_batched_tokens,
             prefill_chunk=self.config.prefill_chunk,
             num_replicas=settings.replicas,
+            prefix_cache=settings.prefix_cache,
             prefill_replicas=settings.prefill_replicas,
             transfer_bandwidth=settings.transfer_bandwidth,
             **choices,

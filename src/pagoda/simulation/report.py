@@ -100,6 +100,7 @@ def _steps(result: Result) -> dict[str, Any]:
     steps = sum(use.num_steps for use in result.replicas)
     tokens = sum(use.num_tokens for use in result.replicas)
     return {
+        "found_tokens": sum(use.num_found_tokens for use in result.replicas),
         "recomputed_tokens": sum(use.num_lost_tokens for use in result.replicas),
         "steps": steps,
         "tokens_per_step": _ratio(tokens, steps),

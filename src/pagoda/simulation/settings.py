@@ -87,7 +87,7 @@ class SimulationSettings:
         str,
         Knob(
             "Which replica a request goes to: one after the other; the one with the fewest outstanding requests; or where "
-            "others with its prefix went, unless that one is much more loaded. Every prompt is computed whole, so "
+            "others with its prefix went, unless that one is much more loaded. Without --prefix-cache "
             "prefix-aware changes placement only.",
             choices=CHOICES["routing"],
         ),
@@ -114,6 +114,12 @@ class SimulationSettings:
             choices=CHOICES["order"],
         ),
     ] = "mixed"
+    prefix_cache: Annotated[
+        bool,
+        Knob(
+            "Keep K and V of full blocks, as the engine does, for prompts that begin with the same prefix of a trace."
+        ),
+    ] = False
     prefill_replicas: Annotated[
         int,
         Knob(
@@ -225,6 +231,10 @@ def _of_the_load(settings: SimulationSettings) -> Iterator[Contradiction]:
 def _of_the_cluster(settings: SimulationSettings) -> Iterator[Contradiction]:
     if settings.routing == "prefix-aware" and settings.trace is None:
         yield "routing", settings.routing, "round-robin or least-loaded without --trace: only a trace names prefixes"
+    if settings.prefix_cache and settings.trace is None:
+        yield "prefix_cache", True, "left out without --trace: only a trace names prefixes"
+    if settings.prefix_cache and (settings.allocation != "paged" or settings.compare == "allocation"):
+        yield "prefix_cache", True, "left out with contiguous allocation, where nothing is shared"
     if not settings.prefill_replicas:
         yield from _changed(settings, "left out without --prefill-replicas", "transfer_bandwidth")
         return
