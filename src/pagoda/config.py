@@ -89,9 +89,21 @@ class EngineConfig:
     num_kv_blocks: Annotated[
         int | None, Knob("Exactly so many KV blocks. Default: what memory_fraction leaves room for.", 1)
     ] = None
+    kv_allocation: Annotated[
+        str,
+        Knob(
+            "How KV blocks are given out: paged, one by one wherever there are free ones; or contiguous, for comparison: a "
+            "request waits for one run of consecutive blocks that holds its prompt and max_tokens.",
+            choices=("paged", "contiguous"),
+        ),
+    ] = "paged"
     prefix_cache: Annotated[
-        bool, Knob("Keep K and V of texts, so that a request which begins like another is not computed again.")
-    ] = True
+        bool | None,
+        Knob(
+            "Keep K and V of texts, so that a request which begins like another is not computed again. Default: yes, but with "
+            "contiguous allocation, which cannot."
+        ),
+    ] = None
     memory_fraction: Annotated[
         float,
         Knob(
@@ -121,6 +133,16 @@ class EngineConfig:
             raise InvalidValueError("max_prefill_chunk", self.max_prefill_chunk, limit)
         if self.priority_ageing is not None and self.policy != "priority":
             raise InvalidValueError("priority_ageing", self.priority_ageing, f"left out under policy {self.policy}")
+        if self.prefix_cache and self.kv_allocation != "paged":
+            limit = (
+                f"off or left out with kv_allocation {self.kv_allocation}, where each run of blocks is one request's"
+            )
+            raise InvalidValueError("prefix_cache", self.prefix_cache, limit)
+
+    @property
+    def has_prefix_cache(self) -> bool:
+        """`prefix_cache` with its default resolved."""
+        return self.kv_allocation == "paged" if self.prefix_cache is None else self.prefix_cache
 
     @property
     def prefill_chunk(self) -> int:

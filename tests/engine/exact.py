@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.kv_interface import KVManager
 from pagoda.core.policies import FirstComeFirstServed
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
@@ -111,6 +112,7 @@ class Circumstances:
     max_num_seqs: int = 16
     max_batched_tokens: int = 512
     prefill_chunk: int = 512
+    manager: Callable[[int, int], KVManager] = KVCacheManager
 
 
 @dataclass(slots=True)
@@ -124,10 +126,11 @@ class Told:
 
 @dataclass(slots=True)
 class Outcome:
-    """By the requests' numbers; and how often one was preempted."""
+    """By the requests' numbers; how often one was preempted; and in which step each entered last."""
 
     told: dict[int, Told]
     num_preemptions: int
+    entered: dict[int, int]
 
 
 def request(number: int, length: int, **sampling: Any) -> Request:
@@ -179,22 +182,24 @@ def run(
     )
     limits = (circumstances.max_num_seqs, circumstances.max_batched_tokens, circumstances.prefill_chunk)
     scheduler = Scheduler(
-        SchedulerConfig(*limits), KVCacheManager(circumstances.num_blocks, BLOCK_SIZE), FirstComeFirstServed()
+        SchedulerConfig(*limits), circumstances.manager(circumstances.num_blocks, BLOCK_SIZE), FirstComeFirstServed()
     )
     told = {int(request.key.request_id): Told() for request in requests}
     waiting = sorted(zip(arrivals or [0] * len(requests), range(len(requests)), strict=True))
+    entered: dict[int, int] = {}
     step = 0
     while waiting or scheduler.has_unfinished:
         while waiting and waiting[0][0] <= step:
             scheduler.add(requests[waiting.pop(0)[1]])
         step += 1
         output = scheduler.schedule()
+        entered |= {int(new.key.request_id): step for new in output.new}
         if output.rows:
             runner.submit(output)
             for event in scheduler.update(runner.collect()):
                 _note(told, event)
     runner.close()
-    return Outcome(told, sum(request.num_preemptions for request in requests))
+    return Outcome(told, sum(request.num_preemptions for request in requests), entered)
 
 
 def _note(told: dict[int, Told], event: TokenEvent) -> None:

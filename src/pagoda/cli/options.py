@@ -133,7 +133,7 @@ def _without_none(hint: Any) -> type:
 
 def _spelling(name: str, kind: type, default: object) -> str:
     spelling = option_name(name)
-    return f"{spelling}/--no-{spelling[2:]}" if kind is bool and default is True else spelling
+    return f"{spelling}/--no-{spelling[2:]}" if kind is bool and default is not False else spelling
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

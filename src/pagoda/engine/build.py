@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.config import EngineConfig
+from pagoda.core.contiguous_manager import ContiguousKVCacheManager
 from pagoda.core.kv_cache_manager import KVCacheManager
+from pagoda.core.kv_interface import KVManager
 from pagoda.core.policies import make_policy
 from pagoda.core.prefix_cache import PrefixCache
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
@@ -130,12 +132,16 @@ class Engine:
         )
 
     def _build_core(self, config: EngineConfig, runner: Runner) -> EngineCore:
-        cache = PrefixCache(config.block_size) if config.prefix_cache else None
-        kv = KVCacheManager(self.plan.num_blocks, config.block_size, cache)
-        scheduler = Scheduler(SchedulerConfig.of(config), kv, make_policy(config))
+        scheduler = Scheduler(SchedulerConfig.of(config), self._kv_manager(config), make_policy(config))
         costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
         return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
+
+    def _kv_manager(self, config: EngineConfig) -> KVManager:
+        if config.kv_allocation == "contiguous":
+            return ContiguousKVCacheManager(self.plan.num_blocks, config.block_size)
+        cache = PrefixCache(config.block_size) if config.has_prefix_cache else None
+        return KVCacheManager(self.plan.num_blocks, config.block_size, cache)
 
 
 def _least_format(weight: WeightSpec) -> str:
