@@ -90,6 +90,7 @@ class _Replica:
                 memory_fraction=settings.memory_fraction,
                 block_size=settings.block_size,
                 max_batched_tokens=settings.max_batched_tokens,
+                calibration=settings.calibration,
             )
         )
         if question.threads is not None and settings.block_size % CPU_BLOCK_MULTIPLE:
@@ -107,8 +108,9 @@ class _Replica:
         )
         self.deployment: Deployment = deploy(question)
         self.memory: MemoryPlan = memory_of(self.deployment, self.config)
-        calibration = None if settings.calibration is None else Path(settings.calibration)
-        self.clock: Clock = clock_of(self.deployment, calibration=calibration, efficiency=settings.efficiency)
+        self.clock: Clock = clock_of(
+            self.deployment, calibrated=settings.calibration is not None, efficiency=settings.efficiency
+        )
 
     def scenario(self, settings: SimulationSettings, load: Load, terms: Terms) -> Scenario:
         choices: dict[str, Any] = {name: getattr(settings, name) for name in CHOICES}

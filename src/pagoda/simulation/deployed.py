@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from pagoda.config import EngineConfig
-from pagoda.planning.calibrated_time import load_timer
 from pagoda.planning.costs import CostModel, StepCost
 from pagoda.planning.deployment import Deployment
 from pagoda.planning.ledger import MemoryPlan
@@ -62,14 +60,11 @@ def memory_of(deployment: Deployment, config: EngineConfig) -> MemoryPlan:
     return plan_memory(deployment.holding, config, usable_bytes=deployment.question.device.memory_bytes)
 
 
-def clock_of(deployment: Deployment, *, calibration: Path | None, efficiency: float | None) -> Clock:
-    """The timer that a file holds, the roofline where an efficiency is given, else the estimate; where there is none, the
-    roofline at an efficiency of 1. Raises what `load_timer` and `check_model` raise.
+def clock_of(deployment: Deployment, *, calibrated: bool, efficiency: float | None) -> Clock:
+    """The question's timer, which is `calibrated` or an estimate; the roofline where an efficiency is given, or where there
+    is no timer, at 1 then.
     """
-    if calibration is not None:
-        measured = load_timer(calibration)
-        measured.check_model(deployment.costs)
-        return Clock(measured, "calibrated")
-    if deployment.question.timer is not None and efficiency is None:
-        return Clock(deployment.question.timer, "estimated")
+    timer = deployment.question.timer
+    if timer is not None and efficiency is None:
+        return Clock(timer, "calibrated" if calibrated else "estimated")
     return Clock(BoundTimer.of(deployment, efficiency or 1.0), "bound")
