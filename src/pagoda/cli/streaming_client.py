@@ -67,16 +67,20 @@ async def _stream(host: str, port: int, message: bytes) -> list[float]:
     exchange = _Exchange(message)
     await asyncio.get_running_loop().create_connection(lambda: exchange, host, port)
     await exchange.closed
-    # The answer's head may come with the first token or ahead of it.
-    first, so_far = 0, b""
-    for first, data in enumerate(exchange.received):
+    answer = b"".join(exchange.received)
+    if not answer.startswith(b"HTTP/1.1 200 ") or b"[DONE]" not in answer[-64:]:
+        raise RuntimeError(f"the server answered {answer[:FIRST_BYTES]!r}")
+    return [exchange.sent, exchange.arrivals[first_event(exchange.received)], exchange.arrivals[-1]]
+
+
+def first_event(received: list[bytes]) -> int:
+    """Which piece ends the first event: the answer's head may come with it or ahead of it."""
+    so_far = b""
+    for number, data in enumerate(received):
         so_far += data
         if b"\n\n" in so_far.partition(b"\r\n\r\n")[2]:
-            break
-    end = b"".join(exchange.received[-3:])
-    if not so_far.startswith(b"HTTP/1.1 200 ") or b"[DONE]" not in end:
-        raise RuntimeError(f"the server answered {so_far[:FIRST_BYTES]!r}")
-    return [exchange.sent, exchange.arrivals[first], exchange.arrivals[-1]]
+            return number
+    return len(received) - 1
 
 
 def main() -> None:
