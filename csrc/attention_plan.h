@@ -1,7 +1,8 @@
 // How one step's attention is cut into items. Layers of the same shape and window share a plan.
 //
 // A unit is some consecutive tokens of a request. Usually one item does a unit and K/V head from the first split of the keys
-// to the last. Where that gives too few items, each split is an item that leaves its partial in memory, and a second command
+// to the last; of a unit of one token, where there are enough of them, several K/V heads, which lie beside each other in
+// memory. Where that gives too few items, each split is an item that leaves its partial in memory, and a second command
 // joins them. Both join partials in the order of the splits, so that the numbers are the same.
 #pragma once
 
@@ -34,8 +35,9 @@ class AttentionPlan {
     size_t start;         // position of the first of them
     size_t first_split;
     size_t end_split;
-    size_t first_item;    // where splits are items
     size_t first_partial; // (token, head) rows in memory, where splits are items
+    size_t kv_heads;      // of an item
+    size_t first_item;
   };
 
   // max_context: tokens that the cache can hold.
@@ -43,17 +45,20 @@ class AttentionPlan {
 
   const AttentionShape& shape() const { return shape_; }
   size_t max_unit_tokens() const { return unit_tokens_; }
+  size_t max_item_rows() const;   // (token, head) rows
   void prepare(const Step& step);
 
   bool splits_are_items() const { return splits_are_items_; }
   const std::vector<Unit>& units() const { return units_; }
   size_t num_items() const { return num_items_; }
-  const Unit& unit_of_split_item(size_t item) const;
+  const Unit& unit_of_item(size_t item) const;
 
   // The partial of one split of a unit and K/V head, in memory.
   Partial partial(const Unit& unit, size_t kv_head, size_t split) const;
 
  private:
+  size_t kv_heads_in_turn() const;
+
   AttentionShape shape_;
   size_t workers_;
   size_t unit_tokens_;

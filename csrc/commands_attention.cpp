@@ -17,12 +17,13 @@ struct Attention {
 
   size_t rows_per_token() const { return plan.shape().group; }
   size_t partial_bytes() const {
-    return align64(plan.max_unit_tokens() * rows_per_token() * (layer.head_dim + 2) * sizeof(float));
+    return align64(plan.max_item_rows() * (layer.head_dim + 2) * sizeof(float));
   }
 
-  AttentionTask task(const Step& step, const AttentionPlan::Unit& unit, size_t kv_head) const {
+  // Of so many K/V heads from kv_head on.
+  AttentionTask task(const Step& step, const AttentionPlan::Unit& unit, size_t kv_head, size_t kv_heads) const {
     const size_t column = kv_head * plan.shape().group * layer.head_dim;
-    return {q.row(unit.first_row).f32 + column, q.f32_stride(), unit.num_tokens, unit.start, plan.shape().group,
+    return {q.row(unit.first_row).f32 + column, q.f32_stride(), unit.num_tokens, unit.start, kv_heads, plan.shape().group,
             layer.head_dim, scale, plan.shape().window, layer.k + kv_head * layer.head_elements,
             layer.v + kv_head * layer.head_elements, layer.block_elements, block_size,
             step.block_table + unit.seq * step.max_blocks};
@@ -31,7 +32,7 @@ struct Attention {
   // A worker's own partial, `index` in its scratch.
   Partial scratch_partial(uint8_t* scratch, size_t index) const {
     float* const values = reinterpret_cast<float*>(scratch + index * partial_bytes());
-    const size_t rows = plan.max_unit_tokens() * rows_per_token();
+    const size_t rows = plan.max_item_rows();
     float* const largest = values + rows * layer.head_dim;
     return {largest, largest + rows, values};
   }
@@ -55,13 +56,9 @@ struct Attention {
 // Units whole, or splits of them.
 class Attend final : public Command {
  public:
-  explicit Attend(const Attention& attention) : attention_(attention) {
-    const std::vector<int32_t> no_blocks(1, 0);
-    Step step;
-    step.block_table = no_blocks.data();
-    const AttentionPlan::Unit largest{0, 0, attention.plan.max_unit_tokens(), 0, 0, 1, 0, 0};
-    kernel_scratch_ = align64(attention.kernels.attention_scratch(attention.task(step, largest, 0)));
-  }
+  explicit Attend(const Attention& attention)
+      : attention_(attention),
+        kernel_scratch_(align64(attention.kernels.attention_scratch(attention.layer.head_dim))) {}
 
   size_t num_items(const Step&) const override { return attention_.plan.num_items(); }
   size_t scratch_bytes() const override {
@@ -75,24 +72,31 @@ class Attend final : public Command {
 
  private:
   void run_unit(const Step& step, size_t item, uint8_t* scratch) const {
-    const size_t kv_heads = attention_.layer.kv_heads, kv_head = item % kv_heads;
-    const AttentionPlan::Unit& unit = attention_.plan.units()[item / kv_heads];
-    const AttentionTask task = attention_.task(step, unit, kv_head);
+    const AttentionPlan::Unit& unit = attention_.plan.unit_of_item(item);
+    const size_t first = (item - unit.first_item) * unit.kv_heads;
+    const size_t heads = std::min(unit.kv_heads, attention_.layer.kv_heads - first);
+    const AttentionTask task = attention_.task(step, unit, first, heads);
+    const size_t rows = heads * unit.num_tokens * task.heads;
     uint8_t* const mine = scratch + kernel_scratch_;
     const Partial running = attention_.scratch_partial(mine, 0), next = attention_.scratch_partial(mine, 1);
     attention_.kernels.attend(task, unit.first_split, running, scratch);
     for (size_t split = unit.first_split + 1; split < unit.end_split; ++split) {
       attention_.kernels.attend(task, split, next, scratch);
-      attention_.kernels.merge(running, next, unit.num_tokens * task.heads, task.head_dim);
+      attention_.kernels.merge(running, next, rows, task.head_dim);
     }
-    attention_.finish(unit, kv_head, running, reinterpret_cast<float*>(mine + 2 * attention_.partial_bytes()));
+    float* const line = reinterpret_cast<float*>(mine + 2 * attention_.partial_bytes());
+    for (size_t i = 0; i < heads; ++i) {
+      const size_t row = i * unit.num_tokens * task.heads;
+      attention_.finish(unit, first + i, {running.largest + row, running.sum + row, running.values + row * task.head_dim},
+                        line);
+    }
   }
 
   void run_split(const Step& step, size_t item, uint8_t* scratch) const {
-    const AttentionPlan::Unit& unit = attention_.plan.unit_of_split_item(item);
+    const AttentionPlan::Unit& unit = attention_.plan.unit_of_item(item);
     const size_t splits = unit.end_split - unit.first_split, kv_head = (item - unit.first_item) / splits;
     const size_t split = unit.first_split + (item - unit.first_item) % splits;
-    attention_.kernels.attend(attention_.task(step, unit, kv_head), split, attention_.plan.partial(unit, kv_head, split),
+    attention_.kernels.attend(attention_.task(step, unit, kv_head, 1), split, attention_.plan.partial(unit, kv_head, split),
                               scratch);
   }
 

@@ -3,6 +3,7 @@
 // Splits are cut at absolute positions and joined as flash attention does (arXiv:2205.14135). Every number of a (token,
 // head) is worked out in an order that key positions alone decide, so it is the same in a chunk of any size. Keys that
 // one row of a block sees and another does not have the weight 0 in the latter.
+#include "attention_heads.h"
 #include "attention_products.h"
 #include "attention_softmax.h"
 
@@ -24,20 +25,21 @@ Span visible(const AttentionTask& task, size_t split, size_t token) {
 
 // What a block of rows works with; all of it in the caller's scratch.
 struct Scratch {
-  float* scores;       // [kRows][kScoreStride]
-  uint16_t* weights;   // [kRows][kWeightStride]
-  uint16_t* q;         // [kRows][q_stride]
+  float* scores;       // [kMaxRows][kScoreStride]
+  uint16_t* weights;   // [kMaxRows][kWeightStride]
+  uint16_t* q;         // [kMaxRows][q_stride]
   size_t q_stride;
   uint16_t* group;     // [2 groups][8 pairs of keys][head_dim][2]
 };
 
-constexpr size_t kScoreBytes = kRows * kScoreStride * 4;
-constexpr size_t kWeightBytes = kRows * kWeightStride * 2;
+constexpr size_t kMaxRows = kRows > kMaxTurns ? kRows : kMaxTurns;
+constexpr size_t kScoreBytes = kMaxRows * kScoreStride * 4;
+constexpr size_t kWeightBytes = kMaxRows * kWeightStride * 2;
 
 Scratch divide(void* memory, size_t head_dim) {
   uint8_t* const weights = static_cast<uint8_t*>(memory) + kScoreBytes;
   uint8_t* const q = weights + kWeightBytes;
-  uint8_t* const group = q + kRows * row_bytes(head_dim * 2);
+  uint8_t* const group = q + kMaxRows * row_bytes(head_dim * 2);
   return {static_cast<float*>(memory), reinterpret_cast<uint16_t*>(weights), reinterpret_cast<uint16_t*>(q),
           row_bytes(head_dim * 2) / 2, reinterpret_cast<uint16_t*>(group)};
 }
@@ -127,7 +129,7 @@ size_t offset(const AttentionTask& task, size_t position) {
          position % task.block_size * task.head_dim;
 }
 
-// The groups that some token sees. Memory is read in the order K, V, K of the next split.
+// The groups that some token sees. Memory is read in the order K, V, and K of the next split or else of the next K/V head.
 Groups find_groups(const AttentionTask& task, size_t split) {
   Groups groups{};
   const size_t base = split * kSplitKeys, stop = task.start + task.num_tokens;
@@ -145,8 +147,8 @@ Groups find_groups(const AttentionTask& task, size_t split) {
   }
   if (task.num_tokens * task.heads > kRows) return groups;
   for (size_t i = 0; i < kGroupsAhead; ++i) {
-    const size_t position = base + kSplitKeys + 16 * i;
-    *next++ = position < stop ? task.k + offset(task, position) : groups.keys[begin];
+    const size_t position = base + kSplitKeys + 16 * i, g = smaller(begin + i, end - 1);
+    *next++ = position < stop ? task.k + offset(task, position) : groups.keys[g] + task.block_size * task.head_dim;
   }
   for (size_t g = begin; g < end; ++g) {
     groups.after_keys[g] = order[g - begin + kGroupsAhead];
@@ -155,14 +157,46 @@ Groups find_groups(const AttentionTask& task, size_t split) {
   return groups;
 }
 
+// One token with several K/V heads. They take turns with each group of keys, and then of values, so that memory is read
+// in the order in which it lies: then the processor itself fetches all of it ahead.
+void attend_in_turns(const AttentionTask& task, size_t split, const Partial& out, const Scratch& scratch) {
+  const size_t heads = task.kv_heads, head_dim = task.head_dim, head_elements = task.block_size * head_dim;
+  const Span span = visible(task, split, 0);
+  for (size_t h = 0; h < heads; ++h) out.largest[h] = -__builtin_inff(), out.sum[h] = 0;
+  if (span.empty()) return;
+  for (size_t h = 0; h < heads; ++h) to_bf16(task.q + h * head_dim, head_dim, scratch.q + h * scratch.q_stride);
+  for (size_t i = 0; i < heads * head_dim; ++i) out.values[i] = 0;
+
+  const size_t begin = span.first_group(), end = span.end_group(), base = split * kSplitKeys;
+  for (size_t g = begin; g < end; ++g) {
+    const uint16_t* keys = task.k + offset(task, base + 16 * g);
+    for (size_t h = 0; h < heads; ++h, keys += head_elements)
+      score_group(scratch.q + h * scratch.q_stride, keys, head_dim, task.scale * kLog2E,
+                  scratch.scores + h * kScoreStride + 16 * g);
+  }
+  for (size_t h = 0; h < heads; ++h)
+    softmax(scratch.scores + h * kScoreStride, span, begin, end, scratch.weights + h * kWeightStride, out.largest + h,
+            out.sum + h);
+  for (size_t g = begin; g < end; ++g) {
+    const uint16_t* values = task.v + offset(task, base + 16 * g);
+    const bool whole = span.begin <= 16 * g && 16 * g + 16 <= span.end;
+    for (size_t h = 0; h < heads; ++h, values += head_elements) {
+      const bool numbers = whole || !has_no_number(values, head_dim);
+      const uint16_t* const seen = numbers ? values : copy_visible(values, g, span, head_dim, scratch.group);
+      add_group(scratch.weights + h * kWeightStride + 16 * g, seen, head_dim, out.values + h * head_dim);
+    }
+  }
+}
+
 }  // namespace
 
-size_t attention_scratch(const AttentionTask& task) {
-  return kScoreBytes + kWeightBytes + kRows * row_bytes(task.head_dim * 2) + align64(task.head_dim * 64);
+size_t attention_scratch(size_t head_dim) {
+  return kScoreBytes + kWeightBytes + kMaxRows * row_bytes(head_dim * 2) + align64(head_dim * 64);
 }
 
 void attend(const AttentionTask& task, size_t split, const Partial& out, void* memory) {
   const Scratch scratch = divide(memory, task.head_dim);
+  if (task.kv_heads > 1) return attend_in_turns(task, split, out, scratch);
   const Groups groups = find_groups(task, split);
   const size_t rows = task.num_tokens * task.heads;
   size_t row = 0;

@@ -42,37 +42,41 @@ struct NormTask {
 enum class Activation : uint8_t { silu, gelu_tanh };
 
 // One request's attention in one layer: the queries of `num_tokens` tokens at positions start …, all heads that share one
-// K/V head. K and V are read from the paged cache only, where this step's are already stored. Fastest with 64 to 128 rows
-// (tokens × heads), a multiple of 8.
+// of `kv_heads` K/V heads beside each other. K and V are read from the paged cache only, where this step's are already
+// stored. Fastest with 64 to 128 rows (tokens × heads), a multiple of 8.
 //
 // Cache of one layer, bf16: K [block][kv_head][block_size / 16][head_dim / 2][16 keys][2], so that 16 keys are 16 lanes;
 // V [block][kv_head][block_size / 2][head_dim][2], so that a pair of keys is a pair of inputs. head_dim is even.
 struct AttentionTask {
-  const float* q;            // [num_tokens] rows of q_stride, this K/V head's first query head at column 0
+  const float* q;            // [num_tokens] rows of q_stride, the first K/V head's first query head at column 0
   size_t q_stride;
   size_t num_tokens;
   size_t start;              // position of the first token
-  size_t heads;              // query heads that share the K/V head
+  size_t kv_heads;           // 1; or for one token, where no query heads share one, up to kMaxTurns
+  size_t heads;              // query heads that share a K/V head
   size_t head_dim;
   float scale;
   size_t window;             // 0: none
-  const uint16_t* k;         // the layer's K, and V, of this K/V head in block 0
+  const uint16_t* k;         // the layer's K, and V, of the first K/V head in block 0
   const uint16_t* v;
   size_t block_stride;       // elements from one block to the next
   size_t block_size;         // a multiple of 16
   const int32_t* block_table;
 };
 
+// K/V heads that take turns, at most.
+inline constexpr size_t kMaxTurns = 32;
+
 // A part of the keys, cut at absolute positions: [split × kSplitKeys, (split + 1) × kSplitKeys).
 inline constexpr size_t kSplitKeys = 256;
 
-// What attention over one split gives for each (token, head): the largest score × log2 e, the sum of exp(score −
+// What attention over one split gives for each row, which is a (token, head), those of one K/V head after the other: the largest score × log2 e, the sum of exp(score −
 // largest score), and the sum of those times V, which has head_dim numbers. Empty splits have largest −infinity, sum 0
 // and any values.
 struct Partial {
-  float* largest;            // [num_tokens × heads]
-  float* sum;                // [num_tokens × heads]
-  float* values;             // [num_tokens × heads][head_dim]
+  float* largest;            // [rows]
+  float* sum;                // [rows]
+  float* values;             // [rows][head_dim]
 };
 
 // The largest numbers of a row of logits are found by chunks of so many.
@@ -110,9 +114,9 @@ struct Kernels {
   // K and V of one token and K/V head into the cache; k and v point to the block and K/V head, offset is inside the block.
   void (*store_kv)(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
 
-  // Scores, softmax and values over one split. scratch: attention_scratch(task) bytes, 64-aligned.
+  // Scores, softmax and values over one split. scratch: attention_scratch(head_dim) bytes, 64-aligned.
   void (*attend)(const AttentionTask&, size_t split, const Partial& out, void* scratch);
-  size_t (*attention_scratch)(const AttentionTask&);
+  size_t (*attention_scratch)(size_t head_dim);
   // Joins what `next` found to `running`, rows × head_dim; the order of joins is that of the splits.
   void (*merge)(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
   // values / sum of one (token, head).

@@ -29,10 +29,6 @@ constexpr int offset_shift(Format format) { return has_minima(format) ? 0 : 8 - 
 constexpr int code_shift(Format format) { return kWideCodesAreFree ? offset_shift(format) : 0; }
 constexpr int code_bits(Format format) { return stored_bits(format) + code_shift(format); }
 
-// What is read after this in the program is read after it by the compiled code, too. A product with one row runs at the
-// speed of memory only if the processor sees addresses that go up (with the scales first, Q8_0 lost 15%).
-inline void keep_order() { __asm__ volatile("" ::: "memory"); }
-
 // A unit, unpacked.
 struct Unit {
   u8x64 codes[8];       // byte 4 × lane + t of vector i is input 4 i + t

@@ -25,7 +25,7 @@ void activation(const float* x, size_t n, Activation, const RowOut& out);
 void rotate(float* head, const float* cosine, const float* sine, size_t half);
 void store_kv(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
 void attend(const AttentionTask&, size_t split, const Partial& out, void* scratch);
-size_t attention_scratch(const AttentionTask&);
+size_t attention_scratch(size_t head_dim);
 void merge(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
 void finish(const float* values, float sum, size_t head_dim, float* out);
 

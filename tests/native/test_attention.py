@@ -15,6 +15,7 @@ from tests.native.programs import Float32, bf16, float_matrix
 
 LENGTHS = (530, 3, 77)  # of three requests; the first needs three splits of the keys
 STARTS = (0, *accumulate(LENGTHS))
+SIDE_BY_SIDE = 40  # sequences of a step, at most
 Chunk = tuple[int, int, int]  # request, tokens already computed, tokens now
 
 
@@ -38,6 +39,7 @@ SHAPES = {
     "narrow": Shape(5, 1, 20, 48, window=33),
     "only itself": Shape(2, 1, 6, 16, window=1),
     "many heads": Shape(9, 1, 80, 32),
+    "many alone": Shape(40, 40, 20, 16, window=300),
 }
 
 
@@ -47,7 +49,7 @@ class Attention:
     def __init__(self, threads: _native.Threads, shape: Shape, table: Float32) -> None:
         self.blocks = [-(-length // shape.block_size) for length in LENGTHS]
         self.cache = _native.KVCache([(shape.kv_heads, shape.head_dim)], sum(self.blocks) + 1, shape.block_size)
-        self.native = _native.Program(threads, self.cache, STARTS[-1], len(LENGTHS), 1, 1 << 24)
+        self.native = _native.Program(threads, self.cache, STARTS[-1], SIDE_BY_SIDE, 1, 1 << 26)
         self.shape = shape
         qkv, self.q, self.out = self._tensors(shape.width, *(shape.heads * shape.head_dim,) * 2)
         self.native.embed(qkv, float_matrix(threads, table), 1.0)
@@ -94,6 +96,9 @@ ONE_BY_ONE: list[list[Chunk]] = [
     [(request, position, 1) for request, length in enumerate(LENGTHS) if position < length]
     for position in range(max(LENGTHS))
 ]
+# Many tokens of a request in one step, each as a sequence of its own.
+TOKENS = [(request, position, 1) for request, length in enumerate(LENGTHS) for position in range(length)]
+SEPARATELY: list[list[Chunk]] = [TOKENS[i : i + SIDE_BY_SIDE] for i in range(0, len(TOKENS), SIDE_BY_SIDE)]
 
 
 def random_steps(seed: int, most: int) -> list[list[Chunk]]:
@@ -145,7 +150,7 @@ def test_attention_equals_float64(threads: _native.Threads, shape: Shape) -> Non
 def test_chunks_and_neighbours_change_no_bit(threads: _native.Threads, shape: Shape) -> None:
     table = random_table(shape)
     expected = Attention(threads, shape, table).compute(WHOLE)
-    for steps in (ONE_BY_ONE, random_steps(1, 9), random_steps(2, 200)):
+    for steps in (ONE_BY_ONE, SEPARATELY, random_steps(1, 9), random_steps(2, 200)):
         assert np.array_equal(Attention(threads, shape, table).compute(steps), expected)
     alone = [[(0, first, min(100, LENGTHS[0] - first))] for first in range(0, LENGTHS[0], 100)]
     assert np.array_equal(Attention(threads, shape, table).compute(alone)[: LENGTHS[0]], expected[: LENGTHS[0]])
@@ -153,7 +158,7 @@ def test_chunks_and_neighbours_change_no_bit(threads: _native.Threads, shape: Sh
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("position", [47, 300, 301])
-@pytest.mark.parametrize("name", ["grouped", "window"])
+@pytest.mark.parametrize("name", ["grouped", "window", "many alone"])
 def test_a_broken_token_harms_only_those_that_see_it(
     threads: _native.Threads, name: str, position: int, broken: float
 ) -> None:
@@ -166,7 +171,8 @@ def test_a_broken_token_harms_only_those_that_see_it(
     harmed[position : min(LENGTHS[0], position + (shape.window or LENGTHS[0]))] = True
     assert not np.isfinite(found[harmed]).any()
     assert np.array_equal(found[~harmed], expected[~harmed])
-    assert np.array_equal(Attention(threads, shape, table).compute(random_steps(4, 60)), found, equal_nan=True)
+    for steps in (random_steps(4, 60), SEPARATELY):
+        assert np.array_equal(Attention(threads, shape, table).compute(steps), found, equal_nan=True)
 
 
 def test_new_blocks_forget_what_broke_their_last_owner(threads: _native.Threads) -> None:

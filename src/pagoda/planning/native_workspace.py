@@ -25,9 +25,9 @@ LOGIT_COPIES = 3
 # Of a worker that chooses at random from a flat row, for each token (csrc/chooser.h): its weight (8) and bucket (2); its
 # place (8, and as much again while that list grows), and its logit and weight (12) in the line.
 CANDIDATE_BYTES = 38
-# Of one worker: scores of a few queries and the like; rows of gate and of up, of so many columns at least and of more
+# Of one worker: scores of 32 queries and the like; rows of gate and of up, of so many columns at least and of more
 # where the matrix has few inputs.
-WORKER_BYTES = 64 << 10
+WORKER_BYTES = 96 << 10
 PANEL_ROWS = 2 * 64
 PANEL_COLUMNS = 96
 PANEL_WEIGHTS = 234_000
