@@ -18,6 +18,7 @@ from pagoda.engine.build import Engine
 from pagoda.engine.client import Listener
 from pagoda.engine.handle import AsyncHandle, RequestHandle, ResultListener
 from pagoda.engine.outputs import CompletionDelta, RequestOutput
+from pagoda.engine.prompts import Params, checked_conversation, listed_conversations, listed_prompts, params_each
 from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidValueError, PagodaError
 from pagoda.planning.ledger import MemoryPlan
@@ -25,7 +26,6 @@ from pagoda.progress import TerminalProgress
 from pagoda.sampling_params import SamplingParams
 
 OnError = Literal["raise", "return"]
-Params = SamplingParams | Sequence[SamplingParams] | None
 SCORING = SamplingParams(max_tokens=0, prompt_logprobs=0)
 Self = TypeVar("Self", bound="_Loaded")
 
@@ -112,8 +112,11 @@ class _Loaded:
         """End every request and release the model's memory. May be called twice."""
         self._finalizer()
 
-    def _admit(self, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0) -> Admitted:
-        return self._engine.admission.admit(f"request-{next(self._numbers)}", prompt, sampling, priority)
+    def _admit(
+        self, prompt: Prompt, sampling: SamplingParams | None, priority: int = 0, cache_salt: str | None = None
+    ) -> Admitted:
+        request_id = f"request-{next(self._numbers)}"
+        return self._engine.admission.admit(request_id, prompt, sampling, priority, cache_salt=cache_salt)
 
 
 class LLM(_Loaded):
@@ -130,13 +133,15 @@ class LLM(_Loaded):
         *,
         errors: OnError = "raise",
         progress: bool | None = None,
+        cache_salt: str | None = None,
     ) -> list[RequestOutput]:
         """Complete prompts (text or token ids), all in one batch; results are in the prompts' order.
 
         sampling_params: one for all, or one each. errors: with "raise" a refused prompt raises before anything is
         generated, a failed one when all are done; with "return" it is that output's `error` and the others go on.
+        cache_salt: what the prefix cache has of a text is shared only among requests of the same salt.
         """
-        return self._run(_prompts(prompts), sampling_params, errors, progress)
+        return self._run(listed_prompts(prompts), sampling_params, errors, progress, cache_salt)
 
     def chat(
         self,
@@ -145,39 +150,50 @@ class LLM(_Loaded):
         *,
         errors: OnError = "raise",
         progress: bool | None = None,
+        cache_salt: str | None = None,
     ) -> list[RequestOutput]:
         """The next message of one conversation, or of several; a conversation is a list of {"role", "content"}."""
-        return self._run(_conversations(messages), sampling_params, errors, progress)
+        return self._run(listed_conversations(messages), sampling_params, errors, progress, cache_salt)
 
     def score(
         self, texts: Sequence[str | Sequence[int]], *, errors: OnError = "raise", progress: bool | None = None
     ) -> list[RequestOutput]:
         """Each text's own log-probabilities, token by token, in `prompt_logprobs`; nothing is generated."""
-        return self._run(_prompts(texts), SCORING, errors, progress)
+        return self._run(listed_prompts(texts), SCORING, errors, progress)
 
     def stream(
-        self, prompt: str | Sequence[int], sampling_params: SamplingParams | None = None
+        self,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        cache_salt: str | None = None,
     ) -> Iterator[CompletionDelta]:
         """Deltas of one completion as they come. It begins with the first `next`, and ends when the loop is left.
 
         Raises there where it is refused or fails.
         """
-        yield from self._stream(prompt, sampling_params)
+        yield from self._stream(prompt, sampling_params, cache_salt)
 
     def stream_chat(
-        self, messages: Messages, sampling_params: SamplingParams | None = None
+        self, messages: Messages, sampling_params: SamplingParams | None = None, *, cache_salt: str | None = None
     ) -> Iterator[CompletionDelta]:
         """Deltas of the next message of one conversation."""
-        yield from self._stream(_conversation(messages), sampling_params)
+        yield from self._stream(checked_conversation(messages), sampling_params, cache_salt)
 
     def submit(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> RequestHandle:
         """Start a request and return at once; blocks only while the engine's inbox is full.
 
         Raises `InvalidValueError` where it is refused. priority: lower goes first, under policy "priority".
+        cache_salt: as for `generate`.
         """
-        admitted = self._admit(prompt, sampling_params, priority)
+        admitted = self._admit(prompt, sampling_params, priority, cache_salt)
         handle = RequestHandle(admitted.submit.request_id, self._engine.client.abort, owner=self)
         self._engine.client.submit(admitted, handle, wait=True)
         return handle
@@ -190,19 +206,26 @@ class LLM(_Loaded):
     ) -> None:
         self.close()
 
-    def _stream(self, prompt: Prompt, sampling_params: SamplingParams | None) -> Iterator[CompletionDelta]:
-        handle = self.submit(prompt, sampling_params)
+    def _stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None, cache_salt: str | None
+    ) -> Iterator[CompletionDelta]:
+        handle = self.submit(prompt, sampling_params, cache_salt=cache_salt)
         yield from handle
         _raised(handle.result())
 
     def _run(
-        self, prompts: Sequence[Prompt], params: Params, errors: OnError, progress: bool | None
+        self,
+        prompts: Sequence[Prompt],
+        params: Params,
+        errors: OnError,
+        progress: bool | None,
+        cache_salt: str | None = None,
     ) -> list[RequestOutput]:
         checks.choice("errors", errors, ("raise", "return"))
         admitted: list[Admitted | RequestOutput] = []
-        for prompt, sampling in zip(prompts, _params_each(params, len(prompts)), strict=True):
+        for prompt, sampling in zip(prompts, params_each(params, len(prompts)), strict=True):
             try:
-                admitted.append(self._admit(prompt, sampling))
+                admitted.append(self._admit(prompt, sampling, cache_salt=cache_salt))
             except InvalidValueError as error:
                 if errors == "raise":
                     raise
@@ -244,16 +267,26 @@ class AsyncLLM(_Loaded):
     """One model, generating for asyncio code. Load it before the loop runs, or in a thread: loading blocks."""
 
     async def generate(
-        self, prompt: str | Sequence[int], sampling_params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> RequestOutput:
         """Complete one prompt; run several with `asyncio.gather`, they share the batch. Cancelling the task aborts it."""
-        return _raised(await self.submit(prompt, sampling_params, priority=priority).result())
+        return _raised(await self.submit(prompt, sampling_params, priority=priority, cache_salt=cache_salt).result())
 
     async def chat(
-        self, messages: Messages, sampling_params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> RequestOutput:
         """The next message of one conversation."""
-        handle = self.submit(_conversation(messages), sampling_params, priority=priority)
+        handle = self.submit(checked_conversation(messages), sampling_params, priority=priority, cache_salt=cache_salt)
         return _raised(await handle.result())
 
     async def score(self, text: str | Sequence[int]) -> RequestOutput:
@@ -261,26 +294,43 @@ class AsyncLLM(_Loaded):
         return await self.generate(text, SCORING)
 
     async def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> AsyncIterator[CompletionDelta]:
         """Deltas of one completion, or (for messages) of the next message of a conversation, as they come."""
-        handle = self.submit(prompt, sampling_params, priority=priority)
+        handle = self.submit(prompt, sampling_params, priority=priority, cache_salt=cache_salt)
         async for delta in handle:
             yield delta
         _raised(await handle.result())
 
     def submit(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
     ) -> AsyncHandle:
         """Start a request. Raises `InvalidValueError` where it is refused, `QueueFullError` where the inbox is full."""
-        admitted = self.admit(prompt, sampling_params, priority=priority)
+        admitted = self.admit(prompt, sampling_params, priority=priority, cache_salt=cache_salt)
         handle = AsyncHandle(admitted.submit.request_id, self._engine.client.abort, owner=self)
         self.start_all([(admitted, handle)])
         return handle
 
-    def admit(self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, priority: int = 0) -> Admitted:
+    def admit(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> Admitted:
         """The first half of `submit`, which tokenizes: for a long prompt, call it in a thread of its own."""
-        return self._admit(prompt, sampling_params, priority)
+        return self._admit(prompt, sampling_params, priority, cache_salt)
 
     def start_all(self, requests: Sequence[tuple[Admitted, Listener]]) -> None:
         """The second half of `submit`, for several requests: all of them start or none. A listener is called in the client's
@@ -315,40 +365,6 @@ def make_config(model: str, config: Mapping[str, Any]) -> EngineConfig:
         if name not in known:
             raise InvalidValueError(name, value, f"left out: there is no such setting (there are {', '.join(known)})")
     return EngineConfig(model=model, **config)
-
-
-def _prompts(prompts: str | Sequence[int] | Sequence[str | Sequence[int]]) -> Sequence[Prompt]:
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, Sequence):
-        raise InvalidValueError("prompts", prompts, "text, token ids, or a list of those")
-    if prompts and isinstance(prompts[0], int):
-        return [cast("Sequence[int]", prompts)]
-    return cast("Sequence[Prompt]", prompts)
-
-
-def _conversations(messages: Messages | Sequence[Messages]) -> Sequence[Prompt]:
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise InvalidValueError("messages", messages, "a list of messages, or a list of such lists")
-    if isinstance(messages[0], Mapping):
-        return [cast("Messages", messages)]
-    return [_conversation(conversation) for conversation in cast("Sequence[Messages]", messages)]
-
-
-def _conversation(messages: Messages) -> Messages:
-    """Raises `InvalidValueError` for what is no list of messages, so that it is not taken for a prompt of another kind."""
-    listed = isinstance(messages, Sequence) and not isinstance(messages, (str, bytes))
-    if not listed or not messages or not all(isinstance(message, Mapping) for message in messages):
-        raise InvalidValueError("messages", messages, "a list of messages, each with role and content")
-    return messages
-
-
-def _params_each(params: Params, count: int) -> Sequence[SamplingParams | None]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params] * count
-    if not isinstance(params, Sequence) or len(params) != count:
-        raise InvalidValueError("sampling_params", params, f"one for all prompts or one each ({count:,})")
-    return params
 
 
 def _refused(prompt: Prompt, sampling: SamplingParams | None, error: PagodaError) -> RequestOutput:

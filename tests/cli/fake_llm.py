@@ -45,6 +45,7 @@ class FakeLLM:
         self.tokenizer = SimpleNamespace(encode=list)
         self.prompts: list[Any] = []
         self.priorities: list[int] = []
+        self.cache_salts: list[str | None] = []
         self.most_in_flight = 0
         self._context, self._broken = context, broken or {}
         self._handles: list[FakeHandle] = []
@@ -52,12 +53,20 @@ class FakeLLM:
     def chat_token_ids(self, messages: list[Any]) -> list[int]:
         return [ord(character) for part in _parts(messages) for character in part]
 
-    def submit(self, prompt: Any, sampling: SamplingParams | None = None, *, priority: int = 0) -> FakeHandle:
+    def submit(
+        self,
+        prompt: Any,
+        sampling: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> FakeHandle:
         text = prompt if isinstance(prompt, str) else "".join(str(part) for part in _parts(prompt))
         if len(text) > self._context:
             raise InvalidValueError("prompt", text, f"at most {self._context} tokens long")
         self.prompts.append(prompt)
         self.priorities.append(priority)
+        self.cache_salts.append(cache_salt)
         params = sampling or SamplingParams()
         choices = [CompletionOutput(i, text[::-1], [ord(c) for c in text[::-1]], None, "stop") for i in range(params.n)]
         output = RequestOutput("fake", text, list(range(len(text))), params, choices, error=self._broken.get(text))

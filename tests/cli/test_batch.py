@@ -50,7 +50,8 @@ def test_every_line_gets_its_result(tmp_path: Path) -> None:
     assert all(results[i + 1]["text"] == f"prompt {i}"[::-1] and results[i + 1]["id"] == i for i in range(50))
     assert (output.num_done, output.num_failed) == (50, 0)
     entry = results[1]
-    assert entry["usage"] == {"prompt_tokens": 8, "completion_tokens": 8, "total_tokens": 16}
+    counts = {"prompt_tokens": 8, "completion_tokens": 8, "total_tokens": 16}
+    assert entry["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
     assert entry["finish_reason"] == "stop"
     assert entry["sampling_params"]["max_tokens"] == 5
 
@@ -60,6 +61,13 @@ def test_a_line_has_the_priority_it_asks_for(tmp_path: Path) -> None:
     lines = [{"prompt": "a", "priority": -3}, {"prompt": "b"}, {"prompt": "c", "priority": None}]
     run(llm, write_lines(tmp_path / "in", lines), tmp_path / "out")
     assert llm.priorities == [-3, 0, 0]
+
+
+def test_a_line_has_the_cache_salt_it_asks_for(tmp_path: Path) -> None:
+    llm = FakeLLM()
+    lines = [{"prompt": "a", "cache_salt": "mine"}, {"prompt": "b"}, {"prompt": "c", "cache_salt": None}]
+    run(llm, write_lines(tmp_path / "in", lines), tmp_path / "out")
+    assert llm.cache_salts == ["mine", None, None]
 
 
 def test_few_are_in_flight_however_long_the_input(tmp_path: Path) -> None:

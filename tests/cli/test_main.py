@@ -109,6 +109,7 @@ def test_json_is_one_object(tiny_model: Path) -> None:
     assert done.stdout.count("\n") == 1
     assert len(shown["token_ids"]) == 5
     assert shown["finish_reason"] == "length"
-    assert shown["usage"] == {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    counts = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    assert shown["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
     assert shown["sampling_params"]["temperature"] == 0.0
     assert isinstance(shown["text"], str)

@@ -32,6 +32,26 @@ def test_results_are_in_the_order_of_the_prompts(llm: LLM) -> None:
     assert [len(output.outputs[0].token_ids) for output in outputs] == list(range(20, 0, -1))
 
 
+def test_usage_says_what_was_cached_and_a_salt_keeps_texts_apart(llm: LLM) -> None:
+    def cached(**salt: str) -> list[int]:
+        (whole,) = llm.generate("A text of more than a block", GREEDY, **salt)
+        (chat,) = llm.chat([{"role": "user", "content": "A conversation"}], GREEDY, **salt)
+        submitted = llm.submit("Another text of more than a block", GREEDY, **salt)
+        deltas = list(llm.stream("A third text of more than a block", GREEDY, **salt))
+        return [
+            whole.usage.cached_tokens,
+            chat.usage.cached_tokens,
+            submitted.result().usage.cached_tokens,
+            deltas[0].num_cached_tokens,
+        ]
+
+    none, all_whole_blocks = [0, 0, 0, 0], [16, 32, 32, 32]
+    assert cached() == none
+    assert cached() == all_whole_blocks
+    assert cached(cache_salt="salt") == none
+    assert cached(cache_salt="salt") == all_whole_blocks
+
+
 def test_token_ids_as_a_prompt_mean_the_same_as_their_text(llm: LLM) -> None:
     token_ids = llm.tokenizer.encode("Hello")
     assert text(llm, token_ids, GREEDY) == text(llm, "Hello", GREEDY)

@@ -118,7 +118,7 @@ def test_sampling_parameters_arrive(name: str) -> None:
 
 
 REST = {"model", "prompt", "messages", "stream", "stream_options", "echo", "logprobs", "top_logprobs", "best_of"}
-REST |= {"max_completion_tokens", "priority", "return_parameters"}
+REST |= {"max_completion_tokens", "priority", "return_parameters", "cache_salt"}
 
 
 def test_each_honoured_field_is_tested_here_or_in_the_tests_of_its_route() -> None:

@@ -97,7 +97,9 @@ class _Run:
             error: PagodaError | None = line.error
             if error is None:
                 try:
-                    handle = self._llm.submit(line.prompt, line.sampling, priority=line.priority)
+                    handle = self._llm.submit(
+                        line.prompt, line.sampling, priority=line.priority, cache_salt=line.cache_salt
+                    )
                     self._in_flight.append(_InFlight(line, handle))
                 except EngineClosedError:
                     raise

@@ -27,7 +27,7 @@ class BatchLine:
     """One line, numbered from 1. `error` says why it is refused; otherwise `prompt` and `sampling` are what it asks.
 
     prompt: text, token ids or chat messages. id: the caller's own name for the line, given back with its result.
-    priority: lower goes first, under policy "priority".
+    priority: lower goes first, under policy "priority". cache_salt: what is cached is shared only among lines of the same one.
     """
 
     number: int
@@ -35,6 +35,7 @@ class BatchLine:
     prompt: str | Sequence[Any] = ""
     sampling: SamplingParams | None = None
     priority: int = 0
+    cache_salt: str | None = None
     error: InvalidValueError | None = None
 
 
@@ -85,16 +86,15 @@ def parse_line(number: int, raw: bytes, defaults: SamplingParams) -> BatchLine:
         fields = _fields(raw)
         id_ = _id(fields.pop("id", None))
         prompt = _prompt(fields)
-        priority = fields.pop("priority", None)
+        priority, cache_salt = fields.pop("priority", None), fields.pop("cache_salt", None)
         for name, value in fields.items():
             if name not in SAMPLING_FIELDS:
-                known = ", ".join(("prompt", "messages", "id", "priority", *SAMPLING_FIELDS))
+                known = ", ".join(("prompt", "messages", "id", "priority", "cache_salt", *SAMPLING_FIELDS))
                 raise InvalidValueError(name, value, f"left out: there is no such field (there are {known})")
         given = {name: value for name, value in fields.items() if value is not None}
+        sampling = dataclasses.replace(defaults, **given)
         # Whether this engine has priorities, and which, it says itself.
-        return BatchLine(
-            number, id_, prompt, dataclasses.replace(defaults, **given), 0 if priority is None else priority
-        )
+        return BatchLine(number, id_, prompt, sampling, 0 if priority is None else priority, cache_salt)
     except InvalidValueError as error:
         return BatchLine(number, id_, error=error)
 

@@ -126,6 +126,7 @@ class _ChoiceAssembler:
             output.finish_reason,
             output.stop_reason,
             output.end_logprobs,
+            num_cached_tokens=event.num_cached_tokens,
         )
 
     def _take_token(self, token_id: int, logprobs: PositionLogprobs | None) -> str:

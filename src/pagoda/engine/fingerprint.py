@@ -7,11 +7,12 @@ On the CPU: equal fingerprint and equal request, equal tokens (and equal log-pro
   may escape it. Neither the files' names nor their times count;
 - the model's configuration, its vocabulary and chat template, and its defaults of sampling parameters;
 - Pagoda's version and the version of its packed formats; the device, its instruction set, how weights are held;
-- with torch also its version and the settings that decide how it groups its sums: threads and the limits of a step.
+- with torch also its version and the settings that decide how it groups its sums: threads, the limits of a step, whether
+  there is a prefix cache.
 
-It does not cover how many requests run, how memory is divided, or (on the CPU) threads and the limits of a step, which
-change nothing. Nor does it cover the compiler and the C library of a build, which may change last bits, or the longest
-sequence allowed: where it is shorter, a text may end earlier.
+It does not cover how many requests run, how memory is divided, or (on the CPU) threads, the limits of a step and the prefix
+cache, which change nothing. Nor does it cover the compiler and the C library of a build, which may change last bits, or the
+longest sequence allowed: where it is shorter, a text may end earlier.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PACKING_VERSION = 1
 SAMPLES = 16
 SAMPLE_BYTES = 64
 _VOCABULARY_FILES = ("tokenizer.json", "tokenizer_config.json")
-_TORCH_SETTINGS = ("block_size", "max_batched_tokens", "max_num_seqs", "max_prefill_chunk")
+_TORCH_SETTINGS = ("block_size", "max_batched_tokens", "max_num_seqs", "max_prefill_chunk", "prefix_cache")
 
 
 def fingerprint(

@@ -89,6 +89,7 @@ class CompletionDelta:
     """What a stream yields: text and tokens new since the last delta of this choice. The joined texts are the whole text.
 
     prompt_logprobs: as in `RequestOutput`, where they were asked for; the first delta of choice 0 has them all.
+    num_cached_tokens: of the prompt, for this choice.
     """
 
     request_id: str
@@ -100,3 +101,4 @@ class CompletionDelta:
     stop_reason: str | int | None = None
     end_logprobs: PositionLogprobs | None = None
     prompt_logprobs: tuple[PositionLogprobs | None, ...] | None = None
+    num_cached_tokens: int = 0

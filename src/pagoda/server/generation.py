@@ -27,6 +27,7 @@ class Call:
 
     several: whether the caller gave a list of prompts, so that errors say which one they are about.
     names: the caller's words for fields that admission calls otherwise.
+    cache_salt: K and V of equal texts are shared only among calls of the same one.
     default_max_tokens: what an unset max_tokens means, as far as the context has room.
     heavy: long enough that its admission must not be done in the event loop.
     """
@@ -34,6 +35,7 @@ class Call:
     prompts: Sequence[Prompt]
     sampling: SamplingParams
     priority: int = 0
+    cache_salt: str | None = None
     several: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     default_max_tokens: int | None = None
@@ -209,7 +211,7 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 def _admit(llm: AsyncLLM, call: Call, prompt: Prompt, number: int) -> Admitted:
     with renaming({**call.names, "prompt": f"prompt[{number}]"} if call.several else call.names):
-        admitted = llm.admit(prompt, call.sampling, priority=call.priority)
+        admitted = llm.admit(prompt, call.sampling, priority=call.priority, cache_salt=call.cache_salt)
     if call.sampling.max_tokens is not None or call.default_max_tokens is None:
         return admitted
     room = admitted.submit.sampling.max_tokens or 0
@@ -235,4 +237,5 @@ def _joined(deltas: list[CompletionDelta]) -> CompletionDelta:
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(position for delta in deltas for position in delta.logprobs),
         prompt_logprobs=first.prompt_logprobs,
+        num_cached_tokens=first.num_cached_tokens,
     )

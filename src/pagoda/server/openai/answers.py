@@ -34,12 +34,13 @@ def head(prefix: str, kind: str, served: Served) -> dict[str, Any]:
     }
 
 
-def usage(admitted: Iterable[Admitted], completion_tokens: int) -> dict[str, int]:
+def usage(admitted: Iterable[Admitted], completion_tokens: int, cached_tokens: int) -> dict[str, Any]:
     prompt_tokens = sum(len(one.submit.prompt_token_ids) for one in admitted)
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
 
 
@@ -61,6 +62,7 @@ class Chunks:
             {number: [] for number in range(len(self._admitted))} if waits_for_prompt else {}
         )
         self._completion_tokens = 0
+        self._cached_tokens = [0] * len(self._admitted)
         self._first = True
 
     def ready(self, arrived: Sequence[tuple[int, CompletionDelta]]) -> list[tuple[int, CompletionDelta]]:
@@ -68,6 +70,8 @@ class Chunks:
         told: list[tuple[int, CompletionDelta]] = []
         for number, delta in arrived:
             self._completion_tokens += len(delta.token_ids)
+            if delta.index == 0:
+                self._cached_tokens[number] = max(self._cached_tokens[number], delta.num_cached_tokens)
             if number not in self._waiting:
                 told.append((number, delta))
             elif delta.prompt_logprobs is None:
@@ -92,8 +96,8 @@ class Chunks:
             return []
         return [{**self._head, "choices": [], "usage": self.usage()}]
 
-    def usage(self) -> dict[str, int]:
-        return usage(self._admitted, self._completion_tokens)
+    def usage(self) -> dict[str, Any]:
+        return usage(self._admitted, self._completion_tokens, sum(self._cached_tokens))
 
     def parameters(self) -> Any:
         """Of the first prompt."""

@@ -25,7 +25,7 @@ def chat_body(served: Served, shape: Shape, generation: Generation, output: Requ
     body = {
         **head("chatcmpl", "chat.completion", served),
         "choices": choices,
-        "usage": usage(generation.admitted, output.usage.completion_tokens),
+        "usage": usage(generation.admitted, output.usage.completion_tokens, output.num_cached_tokens),
     }
     if shape.prompt_logprobs is not None:
         body["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs or (), shape.prompt_logprobs)

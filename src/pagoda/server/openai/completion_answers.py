@@ -28,7 +28,8 @@ def completion_body(
             index = number * generation.call.sampling.n + choice.index
             choices.append(writer.begin(index, choice, output.prompt_logprobs))
     tokens = sum(output.usage.completion_tokens for output in outputs)
-    body = {**head("cmpl", KIND, served), "choices": choices, "usage": usage(generation.admitted, tokens)}
+    cached = sum(output.num_cached_tokens for output in outputs)
+    body = {**head("cmpl", KIND, served), "choices": choices, "usage": usage(generation.admitted, tokens, cached)}
     if shape.return_parameters:
         body["parameters"] = _parameters(generation.call, generation.admitted)
     return body

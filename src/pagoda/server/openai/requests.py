@@ -68,6 +68,7 @@ def completion_request(body: Mapping[str, Any], size: int, max_prompts: int) -> 
         prompts=prompts,
         sampling=sampling,
         priority=_priority(given),
+        cache_salt=given.get("cache_salt"),
         several=several,
         default_max_tokens=DEFAULT_COMPLETION_TOKENS,
         heavy=_heavy(size, len(prompts) * sampling.n),
@@ -94,7 +95,15 @@ def chat_request(body: Mapping[str, Any], size: int) -> tuple[Call, Shape]:
     names = {"prompt": "messages"} | ({} if longest is None else {"max_tokens": "max_completion_tokens"})
     with renaming(names):
         sampling = _sampling(given, shape.logprobs, shape.prompt_logprobs)
-    return Call([messages], sampling, _priority(given), names=names, heavy=_heavy(size, sampling.n)), shape
+    call = Call(
+        prompts=[messages],
+        sampling=sampling,
+        priority=_priority(given),
+        cache_salt=given.get("cache_salt"),
+        names=names,
+        heavy=_heavy(size, sampling.n),
+    )
+    return call, shape
 
 
 def checked_messages(messages: object) -> list[dict[str, Any]]:

@@ -25,10 +25,15 @@ class ErrorBody(Shown):
     error: ErrorInfo
 
 
+class PromptTokensDetails(Shown):
+    cached_tokens: int = Field(description="Of the prompts' tokens, those that were in the prefix cache.")
+
+
 class UsageInfo(Shown):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class PromptToken(Shown):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pagoda.engine.admission import MAX_SALT_LENGTH
 from pagoda.sampling_params import (
     MAX_LOGIT_BIAS_ENTRIES,
     MAX_LOGPROBS,
@@ -108,6 +109,13 @@ EXTENSIONS = (
         "priority",
         "Extension. Lower goes first; only under `--policy priority`.",
         **_integer(-MAX_PRIORITY, MAX_PRIORITY),
+    ),
+    honoured(
+        "cache_salt",
+        f"Extension. What is cached of a text is shared only among requests of one salt; 1 to {MAX_SALT_LENGTH} characters.",
+        type="string",
+        minLength=1,
+        maxLength=MAX_SALT_LENGTH,
     ),
     honoured("return_parameters", "Extension. The answer has the effective `parameters`.", type="boolean"),
 )
