@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import time
 from typing import Any
@@ -84,6 +85,7 @@ def first_event(received: list[bytes]) -> int:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started this process, and ends it
     host, port = sys.argv[1], int(sys.argv[2])
     for line in sys.stdin:
         load: dict[str, Any] = json.loads(line)
