@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from pagoda import LLM
 from pagoda.core.step import RequestKey, TokenEvent
-from pagoda.engine.core import EngineCore
+from pagoda.engine.core import EngineCore, _choices
 from pagoda.engine.messages import Abort, Message, Submit
 from pagoda.errors import InvariantError
 from pagoda.runner.null import NullRunner
@@ -108,26 +109,81 @@ def test_on_a_gpu_a_step_is_in_flight_ahead_and_on_a_cpu_none(tiny_model: str) -
             assert gate.most_in_flight == most
 
 
-def test_a_leaked_block_is_found_when_the_last_request_ends() -> None:
+def test_a_step_says_who_lost_how_many_tokens_and_to_whom() -> None:
+    core = make_core(num_blocks=6)
+    ungated(core)
+    events = take_turns(core, [submit("first", num_prompt_tokens=BLOCK_SIZE), submit("second", num_prompt_tokens=5)])
+    assert {tuple(ends) for _, ends in told(events).values()} == {("length",)}
+    records = [record for record in core.step_log.records if record.preemptions]
+    assert records
+    for record in records:
+        (preemption,) = record.preemptions
+        assert preemption.victim.request_id == "second"
+        assert preemption.on_behalf_of.request_id in (
+            "first",
+            "second",
+        )  # the one who needs a block may itself give way
+        assert preemption.lost_tokens >= 5
+    totals = core.step_log.totals
+    assert totals.preemptions == core.stats().num_preemptions == len(records)
+    assert totals.lost_tokens == sum(record.lost_tokens for record in records)
+
+
+@pytest.mark.parametrize("messages", [[], [Abort("Hello")]], ids=["ends", "is aborted"])
+def test_a_leak_is_counted_told_and_mended_when_the_last_request(
+    messages: list[Message], caplog: pytest.LogCaptureFixture
+) -> None:
     core = make_core()
     core.turn([submit("Hello")])
-    core.scheduler.kv.pool.allocate(1)
-    with pytest.raises(InvariantError, match="not all blocks are free"):
-        take_turns(core, [])
+    (leaked,) = core.scheduler.kv.pool.allocate(1)
+    assert core.check()  # not idle yet
+    take_turns(core, messages)
+    assert not core.check()
+    (record,) = caplog.records
+    assert record.levelno == logging.CRITICAL
+    assert "not all blocks are free" in record.message
+    assert f"block {leaked} counts 1 holders, but 0 tables list it" in record.message
+    assert core.stats().violations == 1
+    assert core.stats().num_free_blocks == core.stats().num_blocks
+    assert core.check()
+    again = told(take_turns(core, [submit("Hello")]))
+    assert again == told(take_turns(make_core(), [submit("Hello")]))
+    assert core.check()
 
 
-def test_a_leaked_block_is_found_when_the_last_request_is_aborted() -> None:
+def test_a_leak_is_found_at_once_however_lately_all_was_well() -> None:
     core = make_core()
-    core.turn([submit("Hello")])
+    assert core.check()
     core.scheduler.kv.pool.allocate(1)
-    with pytest.raises(InvariantError, match="not all blocks are free"):
-        core.turn([Abort("Hello")])
+    assert not core.check()
 
 
-def test_clean_bookkeeping_is_no_error() -> None:
+def test_books_that_cannot_be_mended_end_the_engine() -> None:
+    core = make_core()
+    core.scheduler.running.append(next(_choices(submit("nobody"))))
+    with pytest.raises(InvariantError, match="the requests under way are not just those that run"):
+        core.check()
+
+
+def test_the_engine_s_thread_looks_when_it_is_idle_and_goes_on(tiny_model: str) -> None:
+    with LLM(tiny_model, threads=1, num_kv_blocks=64) as llm:
+        greedy = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+        (first,) = llm.generate("Hello", greedy)
+        handle = llm.submit("Hello", greedy)
+        deltas = iter(handle)
+        next(deltas)
+        llm._engine.client._engine._core.scheduler.kv.pool.allocate(1)
+        assert handle.result().outputs[0].text == first.outputs[0].text
+        (again,) = llm.generate("Hello", greedy)
+        assert again.outputs[0].text == first.outputs[0].text
+        assert (llm.stats.violations, llm.failure) == (1, None)
+
+
+def test_clean_bookkeeping_is_no_violation() -> None:
     core = make_core()
     core.turn([submit("Hello")])
     (event,) = core.turn([Abort("Hello")])
     assert event.finish_reason == "abort"
     assert take_turns(core, [submit("Hello", num_prompt_tokens=3 * BLOCK_SIZE)])
-    assert core.turn([]) == []
+    assert core.check()
+    assert core.stats().violations == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,8 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagoda.config import ServerConfig
+from pagoda.core.prefix_cache import Miss
+from pagoda.core.scheduler import Preemption
 from pagoda.core.step import RequestKey, ScheduledRow, SchedulerOutput
 from pagoda.llm import AsyncLLM
 from pagoda.planning.costs import StepCost
@@ -159,6 +162,9 @@ def test_a_request_that_ends_without_tokens_has_no_token_times(metrics: ServerMe
 
 def test_the_engine_is_read_when_scraped(metrics: ServerMetrics, llm: StandInLLM) -> None:
     llm.stats = stats(busy_for=2.0, running=5, waiting=7, free=16)
+    llm.stats = replace(llm.stats, num_cached_blocks=9, violations=1)
+    llm.stats.prefix.queried_tokens, llm.stats.prefix.hit_tokens = 100, 64
+    llm.stats.prefix.misses[Miss.OTHER_TENANT] += 2
     llm.num_open = 12
     row = ScheduledRow(RequestKey("a", 0), 0, 6, (0,), True)
     record = StepRecord.of(
@@ -168,6 +174,7 @@ def test_the_engine_is_read_when_scraped(metrics: ServerMetrics, llm: StandInLLM
         overhead_seconds=0.25,
         num_free_blocks=16,
         num_waiting=7,
+        preemptions=(Preemption(RequestKey("b", 0), 40, RequestKey("a", 0)),),
     )
     llm.step_log.append(record)
     llm.step_log.append(record)
@@ -177,6 +184,13 @@ def test_the_engine_is_read_when_scraped(metrics: ServerMetrics, llm: StandInLLM
     assert found["pagoda_num_requests_open"] == 12
     assert found["pagoda_kv_cache_usage_perc"] == 0.75
     assert found["pagoda_num_preemptions_total"] == 3
+    assert found["pagoda_preempted_tokens_total"] == 80
+    assert found["pagoda_kv_cache_cached_blocks"] == 9
+    assert found["pagoda_kv_cache_violations_total"] == 1
+    assert found["pagoda_prefix_cache_queries_total"] == 100
+    assert found["pagoda_prefix_cache_hits_total"] == 64
+    assert found["pagoda_prefix_cache_misses_total{other_tenant}"] == 2
+    assert found["pagoda_prefix_cache_misses_total{evicted}"] == 0
     assert found["pagoda_engine_up"] == 1
     assert found["pagoda_engine_stalled_seconds"] >= 2
     assert found["pagoda_steps_total"] == 2
@@ -223,6 +237,8 @@ def test_the_route_shows_what_the_engine_did(tiny_model: str) -> None:
         assert found["pagoda_step_decode_tokens_total"] == 8
         assert found["pagoda_step_prefill_tokens_total"] == 5
         assert found["pagoda_kv_cache_usage_perc"] == 0
+        assert found["pagoda_prefix_cache_queries_total"] == 5
+        assert found["pagoda_prefix_cache_misses_total{too_short}"] == 1
         assert "pagoda_steps_total" in answer.text
     finally:
         with_model.close()

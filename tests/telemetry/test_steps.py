@@ -4,14 +4,17 @@ import json
 
 import pytest
 
+from pagoda.core.scheduler import Preemption
 from pagoda.core.step import RequestKey, ScheduledRow, SchedulerOutput
 from pagoda.planning.costs import StepCost
 from pagoda.planning.hardware import Hardware
 from pagoda.telemetry.steps import StepLog, StepRecord
 from pagoda.telemetry.summary import percentile, summarize
 
+LOST = Preemption(RequestKey("a", 0), 40, on_behalf_of=RequestKey("b", 0))
 
-def record(step: int = 0, *, prefill: int = 0, decode: int = 0, seconds: float = 0.5, **others: float) -> StepRecord:
+
+def record(step: int = 0, *, prefill: int = 0, decode: int = 0, seconds: float = 0.5, **others: object) -> StepRecord:
     return StepRecord(
         step=step,
         num_rows=1,
@@ -75,7 +78,7 @@ def test_known_ceilings_give_fractions() -> None:
 def test_the_log_is_bounded_and_its_totals_are_not() -> None:
     log = StepLog(capacity=3)
     for step in range(10):
-        log.append(record(step, prefill=2, decode=1, num_preemptions=1))
+        log.append(record(step, prefill=2, decode=1, preemptions=(LOST,)))
     assert [kept.step for kept in log.records] == [7, 8, 9]
     assert [kept.step for kept in log.since(8)] == [8, 9]
     totals = log.totals

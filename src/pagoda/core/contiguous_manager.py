@@ -7,7 +7,7 @@ an ordinary block table, whose ids happen to be consecutive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pagoda.core.kv_interface import Text
 from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix, PrefixStats
@@ -46,12 +46,6 @@ class ContiguousKVCacheManager:
     @property
     def tables(self) -> Mapping[RequestKey, Sequence[int]]:
         return self._tables
-
-    def num_holders(self, block_id: int) -> int:
-        return 0 if self.pool.is_free(block_id) else 1
-
-    def is_free(self, block_id: int) -> bool:
-        return self.pool.is_free(block_id)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -95,3 +89,10 @@ class ContiguousKVCacheManager:
         if run is None:
             raise InvariantError(f"request {key} was to give up its blocks, but has none")
         self.pool.release(run)
+
+    def reset(self) -> None:
+        self.pool = RunPool(self.num_blocks)
+        self._tables.clear()
+
+    def broken(self) -> Iterator[str]:
+        yield from self.pool.broken(self._tables.values())

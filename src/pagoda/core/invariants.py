@@ -10,38 +10,21 @@ from pagoda.core.request import Request, Status
 from pagoda.errors import InvariantError
 
 if TYPE_CHECKING:
-    from pagoda.core.kv_interface import KVManager
     from pagoda.core.scheduler import Scheduler
 
 
 def check(scheduler: Scheduler) -> None:
     """Raise `InvariantError` with everything that is wrong and the state it was found in, if anything is.
 
-    Every block is free, or held by exactly the tables that list it; tables are as long as needed and no longer than can
-    ever be; each request under way is running or waiting, in order; an idle scheduler has all blocks free.
+    Every block is free, or held by exactly the tables that list it; what the prefix cache says a block holds is what it was
+    given; tables are as long as needed and no longer than can ever be; each request under way is running or waiting, in
+    order; an idle scheduler has all blocks free.
     """
-    wrong = [*_blocks(scheduler.kv), *_requests(scheduler), *_tables(scheduler), *_in_flight(scheduler)]
+    wrong = [*scheduler.kv.broken(), *_requests(scheduler), *_tables(scheduler), *_in_flight(scheduler)]
     if not scheduler.has_unfinished and scheduler.kv.num_free_blocks != scheduler.kv.num_blocks:
         wrong.append("nothing is under way, but not all blocks are free")
     if wrong:
         raise InvariantError("\n".join([f"{len(wrong)} invariants are broken:", *wrong, *_dump(scheduler)]))
-
-
-def _blocks(kv: KVManager) -> Iterator[str]:
-    holders = Counter(block_id for table in kv.tables.values() for block_id in table)
-    num_free = 0
-    for block_id in range(kv.num_blocks):
-        held, free = kv.num_holders(block_id), kv.is_free(block_id)
-        num_free += free
-        if held != holders[block_id]:
-            yield f"block {block_id} counts {held} holders, but {holders[block_id]} tables list it"
-        if free != (held == 0):
-            yield f"block {block_id} has {held} holders and is {'' if free else 'not '}free"
-    if num_free != kv.num_free_blocks:
-        yield f"{num_free} blocks are free, but it counts {kv.num_free_blocks}"
-    for key, table in kv.tables.items():
-        if len(set(table)) != len(table):
-            yield f"the table of {key} lists a block twice"
 
 
 def _requests(scheduler: Scheduler) -> Iterator[str]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pagoda.core.block_pool import BlockPool
 from pagoda.core.kv_interface import Text
-from pagoda.core.prefix_cache import NOTHING_FOUND, Miss, Namespace, Place, Prefix, PrefixCache, PrefixStats
+from pagoda.core.prefix_cache import (
+    NOTHING_FOUND,
+    Miss,
+    Namespace,
+    Place,
+    Prefix,
+    PrefixCache,
+    PrefixStats,
+    depth_of,
+)
 from pagoda.core.step import RequestKey
 from pagoda.errors import InvariantError
 
@@ -65,12 +74,6 @@ class KVCacheManager:
     def tables(self) -> Mapping[RequestKey, Sequence[int]]:
         """All block tables, for looking at."""
         return {key: held.table for key, held in self._held.items()}
-
-    def num_holders(self, block_id: int) -> int:
-        return self.pool.num_holders(block_id)
-
-    def is_free(self, block_id: int) -> bool:
-        return self.pool.is_free(block_id)
 
     def blocks_for(self, num_tokens: int) -> int:
         """How many blocks hold so many tokens of one request."""
@@ -172,6 +175,24 @@ class KVCacheManager:
         cache = self.cache
         # Last block first: the beginning of a text is what others are most likely to share, so it is overwritten last.
         self.pool.release(reversed(held.table), None if cache is None else cache.holds)
+
+    def reset(self) -> None:
+        self.pool = BlockPool(self.num_blocks)
+        self._held.clear()
+        self._promised.clear()
+        if self.cache is not None:
+            self.cache.clear()
+
+    def broken(self) -> Iterator[str]:
+        yield from self.pool.broken([held.table for held in self._held.values()])
+        promised = Counter(promise for held in self._held.values() for promise in held.promises)
+        if promised != self._promised:
+            yield f"{self._promised.total()} blocks count as promised, but the requests promise {promised.total()}"
+        if self.cache is not None:
+            yield from self.cache.broken()
+            for key, held in self._held.items():
+                if held.place is not None and depth_of(held.place) != held.num_known:
+                    yield f"{key} stands {depth_of(held.place)} blocks into its text, but counts {held.num_known}"
 
     def _count(self, prefix: Prefix, num_tokens: int) -> None:
         self.prefix_stats.queried_tokens += num_tokens

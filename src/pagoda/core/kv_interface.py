@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pagoda.core.prefix_cache import NOTHING_FOUND, Namespace, Prefix, PrefixStats
@@ -57,14 +57,6 @@ class KVManager(Protocol):
         """All block tables, for looking at."""
         ...
 
-    def num_holders(self, block_id: int) -> int:
-        """How many hold this block; 0 when it is free."""
-        ...
-
-    def is_free(self, block_id: int) -> bool:
-        """Whether the block is among those that may be handed out."""
-        ...
-
     def blocks_for(self, num_tokens: int) -> int:
         """How many blocks hold so many tokens of one request."""
         ...
@@ -115,4 +107,12 @@ class KVManager(Protocol):
 
     def free(self, key: RequestKey) -> None:
         """The request gives up all its blocks. Raises `InvariantError` when it has none."""
+        ...
+
+    def reset(self) -> None:
+        """All blocks are free, and nothing can be found in them. Only for when no request runs."""
+        ...
+
+    def broken(self) -> Iterator[str]:
+        """What is wrong in its books, if anything: each block must be free, or held by just the tables that list it."""
         ...

@@ -11,7 +11,7 @@ their blocks last one first, so a block is always overwritten before the one ahe
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -183,6 +183,31 @@ class PrefixCache:
             return Miss.OTHER_TENANT
         return Miss.NEW_TEXT
 
+    def clear(self) -> None:
+        """Forget every block."""
+        for block in self._by_block.values():
+            block.live = False
+        self._index.clear()
+        self._by_block.clear()
+        self._texts.clear()
+
+    def broken(self) -> Iterator[str]:
+        """What is wrong: blocks must be found by what they hold and by their ids, and by nothing else; only those that live."""
+        if len(self._index) != len(self._by_block):
+            yield f"{len(self._index)} texts can be found, in {len(self._by_block)} blocks"
+        for block_id, block in self._by_block.items():
+            before, text_before = self._chain_hash(block.parent), _text_hash(block.parent)
+            if block.block_id != block_id or not block.live or len(block.token_ids) != self.block_size:
+                yield f"block {block_id} is known as {'' if block.live else 'an overwritten '}{block.block_id}"
+            elif self._index.get(block.chain_hash) is not block or block.chain_hash in self._evicted:
+                yield f"block {block_id} is kept, but not found"
+            elif block.chain_hash != self._hash(before, block.token_ids):
+                yield f"block {block_id} is found by another text than it holds"
+            elif block.text_hash != self._hash(text_before, block.token_ids):
+                yield f"block {block_id} counts for another text than it holds"
+        if self._texts != Counter(block.text_hash for block in self._by_block.values()):
+            yield "the texts that are counted are not those that are kept"
+
     def _next(self, after: Place, token_ids: TokenIds) -> CachedBlock | None:
         """The block of these tokens whose place is right after `after`, itself still there."""
         block = self._index.get(self._hash(self._chain_hash(after), token_ids))
@@ -202,6 +227,14 @@ class PrefixCache:
         self._texts[block.text_hash] -= 1
         if not self._texts[block.text_hash]:
             del self._texts[block.text_hash]
+
+
+def depth_of(place: Place) -> int:
+    """How many blocks of a text lie up to this place."""
+    depth = 0
+    while isinstance(place, CachedBlock):
+        place, depth = place.parent, depth + 1
+    return depth
 
 
 def _text_hash(place: Place) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 
 from pagoda.errors import InvariantError
 
@@ -56,3 +57,15 @@ class RunPool:
             end = gaps[last][1]
             last += 1
         gaps[first:last] = [(start, end)]
+
+    def broken(self, held: Iterable[range]) -> Iterator[str]:
+        """What is wrong: gaps and runs must make up all blocks, each once, and the runs must be those that somebody holds."""
+        if sorted((run.start, run.stop) for run in held) != sorted(self._runs.items()):
+            yield "the runs handed out are not just those that are held"
+        end = 0
+        for start, stop in [*sorted([*self._gaps, *self._runs.items()]), (self.num_blocks, self.num_blocks)]:
+            if start != end:
+                yield f"blocks {min(start, end)} to {max(start, end) - 1} are {'in two places' if start < end else 'lost'}"
+            end = stop
+        if self.num_free != sum(stop - start for start, stop in self._gaps):
+            yield f"{self.num_free} blocks are counted as free, but the gaps have others"

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from pagoda.config import EngineConfig
 from pagoda.core.kv_interface import KVManager, Text
@@ -40,8 +41,7 @@ class SchedulerConfig:
         return cls(config.max_num_seqs, config.max_batched_tokens, config.prefill_chunk)
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(NamedTuple):
     """`victim` gave up its blocks, with `lost_tokens` computed positions, for want of a block for `on_behalf_of`."""
 
     victim: RequestKey

@@ -6,20 +6,24 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 from pagoda.core import invariants
 from pagoda.core.request import Request
-from pagoda.core.scheduler import Scheduler
+from pagoda.core.scheduler import Preemption, Scheduler
 from pagoda.core.step import RequestKey, SchedulerOutput, TokenEvent
 from pagoda.engine.messages import Abort, Message, Submit
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import PagodaError
+from pagoda.errors import InvariantError, PagodaError
 from pagoda.planning.costs import CostModel
 from pagoda.runner.interface import Runner
 from pagoda.telemetry.steps import StepLog, StepRecord
 
 logger = logging.getLogger(__name__)
+
+# What the idle engine may spend on looking through its books again, as a share of the time since the last look.
+CHECKING_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class _InFlight:
     step: SchedulerOutput
     started: float
     scheduling_seconds: float
-    num_preemptions: int
+    preemptions: tuple[Preemption, ...]
 
 
 class EngineCore:
@@ -48,6 +52,8 @@ class EngineCore:
         self._in_flight: deque[_InFlight] = deque()
         self._last_collected = 0.0
         self._failed_steps = 0
+        self._violations = 0
+        self._next_check = 0.0
 
     @property
     def has_work(self) -> bool:
@@ -64,19 +70,41 @@ class EngineCore:
             num_free_blocks=scheduler.kv.num_free_blocks,
             num_preemptions=scheduler.num_preemptions,
             failed_steps=self._failed_steps,
+            num_cached_blocks=scheduler.kv.num_cached_blocks,
+            prefix=deepcopy(scheduler.kv.prefix_stats),
+            violations=self._violations,
         )
 
     def turn(self, messages: Sequence[Message]) -> list[TokenEvent]:
-        """Take in what arrived, then schedule and start a step, and collect one when enough are in flight.
-
-        Whenever that leaves nothing to do, the bookkeeping must be clean: `InvariantError` if it is not.
-        """
+        """Take in what arrived, then schedule and start a step, and collect one when enough are in flight."""
         events = [event for message in messages for event in self._handle(message)]
         if self.has_work:
             events += self._step()
-        if not self.has_work:
-            invariants.check(self.scheduler)
         return events
+
+    def check(self) -> bool:
+        """Whether the books are clean, as they must be whenever there is nothing to do; True while there is.
+
+        A violation is counted and logged with the state it was found in. As nothing is under way then, no text can be
+        wrong for it: all blocks are declared free, what was cached is forgotten, and the engine goes on. Raises
+        `InvariantError` where even that does not clean the books.
+        """
+        if self.has_work:
+            return True
+        kv, started = self.scheduler.kv, time.monotonic()
+        if kv.num_free_blocks == kv.num_blocks and started < self._next_check:
+            return True
+        try:
+            invariants.check(self.scheduler)
+        except InvariantError as error:
+            self._violations += 1
+            logger.critical("%s\nNothing is under way: all KV blocks are declared free, and none is cached.", error)
+            kv.reset()
+            invariants.check(self.scheduler)
+            return False
+        ended = time.monotonic()
+        self._next_check = ended + (ended - started) / CHECKING_SHARE
+        return True
 
     def _handle(self, message: Message) -> list[TokenEvent]:
         if isinstance(message, Abort):
@@ -107,7 +135,10 @@ class EngineCore:
             self._runner.submit(step)
         except Exception as error:
             return self._fail(step, error)
-        self._in_flight.append(_InFlight(step, started, scheduled - started, len(self.scheduler.preemptions)))
+        preemptions = self.scheduler.preemptions
+        for victim, lost_tokens, on_behalf_of in preemptions:
+            logger.info("%s lost %d computed tokens, as %s needed a KV block", victim, lost_tokens, on_behalf_of)
+        self._in_flight.append(_InFlight(step, started, scheduled - started, preemptions))
         return []
 
     def _collect(self) -> list[TokenEvent]:
@@ -142,7 +173,7 @@ class EngineCore:
                 ended=ended,
                 num_free_blocks=self.scheduler.kv.num_free_blocks,
                 num_waiting=self.scheduler.num_waiting,
-                num_preemptions=in_flight.num_preemptions,
+                preemptions=in_flight.preemptions,
             )
         )
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pagoda.core.prefix_cache import PrefixStats
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot. turn_time: when the loop last completed a turn, in `time.monotonic()` seconds; has_work: whether another
-    is due, so that an old turn_time is a fault. num_preemptions: since the start. failed_steps: in a row, up to now."""
+    is due, so that an old turn_time is a fault. failed_steps: in a row, up to now. Since the start: num_preemptions; prefix,
+    what the prefix cache was asked for and had; violations, how often the idle engine's books were wrong.
+    num_cached_blocks: whose contents the prefix cache can find, in use or free."""
 
     turn_time: float
     has_work: bool
@@ -19,6 +23,9 @@ class EngineStats:
     num_free_blocks: int
     num_preemptions: int
     failed_steps: int = 0
+    num_cached_blocks: int = 0
+    prefix: PrefixStats = field(default_factory=PrefixStats)
+    violations: int = 0
 
     @property
     def kv_usage(self) -> float:

@@ -57,6 +57,8 @@ class EngineThread:
                 self.stats = self._core.stats()
                 if events:
                     self._sink(events)
+                if not self._core.check():
+                    self.stats = self._core.stats()
         except BaseException as error:  # the loop's own defect: every waiting caller must hear of it
             self._on_failure(error)
         finally:

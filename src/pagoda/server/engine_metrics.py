@@ -8,6 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from pagoda.core.prefix_cache import Miss, PrefixStats
 from pagoda.llm import AsyncLLM
 from pagoda.version import __version__
 
@@ -28,6 +29,13 @@ class EngineCollector(Collector):
         yield self._gauge("engine_up", "1 while the engine can generate, 0 after it failed.", llm.failure is None)
         yield self._gauge("engine_stalled_seconds", "Age of the step under way; 0 when idle.", stats.stalled_seconds())
         yield self._counter("num_preemptions", "Sequences that lost their blocks to others.", stats.num_preemptions)
+        yield self._counter("preempted_tokens", "Computed tokens that they lost.", totals.lost_tokens)
+        yield self._gauge("kv_cache_cached_blocks", "Blocks that the prefix cache can find.", stats.num_cached_blocks)
+        prefix = stats.prefix
+        yield self._counter("prefix_cache_queries", "Tokens looked for in the prefix cache.", prefix.queried_tokens)
+        yield self._counter("prefix_cache_hits", "Tokens found in it, not computed again.", prefix.hit_tokens)
+        yield self._misses(prefix)
+        yield self._counter("kv_cache_violations", "Times that the idle engine's books were wrong.", stats.violations)
         yield self._counter("steps", "Steps of the engine.", totals.steps)
         yield self._counter("step_seconds", "Time in steps.", totals.seconds)
         yield self._counter("step_overhead_seconds", "Of it scheduling and bookkeeping.", totals.overhead_seconds)
@@ -38,6 +46,13 @@ class EngineCollector(Collector):
         build = GaugeMetricFamily(f"{self._prefix}build_info", "Pagoda's version.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
+
+    def _misses(self, prefix: PrefixStats) -> Metric:
+        labels = ("model_name", "reason")
+        family = CounterMetricFamily(f"{self._prefix}prefix_cache_misses", "Sequences that missed.", labels=labels)
+        for reason in Miss:
+            family.add_metric((self._model_name, reason.value.replace(" ", "_")), prefix.misses[reason])
+        return family
 
     def _gauge(self, name: str, meaning: str, value: float) -> Metric:
         family = GaugeMetricFamily(self._prefix + name, meaning, labels=("model_name",))

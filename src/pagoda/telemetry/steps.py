@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
+from pagoda.core.scheduler import Preemption
 from pagoda.core.step import SchedulerOutput
 from pagoda.planning.costs import StepCost
 from pagoda.planning.hardware import Hardware
@@ -17,6 +18,7 @@ class StepRecord(NamedTuple):
     decode_tokens: rows of one token that sample, in a request that was running before; prefill_tokens: all others.
     cost: what the step cannot do without.
     seconds: from the start of the step to its results being taken in; overhead_seconds: scheduling and bookkeeping.
+    preemptions: who gave up its blocks for it, with how many computed tokens, and who needed one.
     ended: when its results had been taken in, on the clock of `time.perf_counter`.
     fraction_of_bandwidth, fraction_of_peak_compute: 0 to 1; None where the hardware's ceilings are not known.
     """
@@ -30,11 +32,19 @@ class StepRecord(NamedTuple):
     seconds: float
     overhead_seconds: float
     ended: float = 0.0
-    num_preemptions: int = 0
+    preemptions: tuple[Preemption, ...] = ()
     num_free_blocks: int = 0
     num_waiting: int = 0
     fraction_of_bandwidth: float | None = None
     fraction_of_peak_compute: float | None = None
+
+    @property
+    def num_preemptions(self) -> int:
+        return len(self.preemptions)
+
+    @property
+    def lost_tokens(self) -> int:
+        return sum([preemption.lost_tokens for preemption in self.preemptions])
 
     @property
     def flops(self) -> int:
@@ -55,7 +65,7 @@ class StepRecord(NamedTuple):
         num_free_blocks: int,
         num_waiting: int,
         ended: float = 0.0,
-        num_preemptions: int = 0,
+        preemptions: tuple[Preemption, ...] = (),
         hardware: Hardware | None = None,
         dtype: str = "float32",
     ) -> StepRecord:
@@ -73,7 +83,7 @@ class StepRecord(NamedTuple):
             seconds=seconds,
             overhead_seconds=overhead_seconds,
             ended=ended,
-            num_preemptions=num_preemptions,
+            preemptions=preemptions,
             num_free_blocks=num_free_blocks,
             num_waiting=num_waiting,
             fraction_of_bandwidth=hardware.fraction_of_bandwidth(cost.num_bytes, seconds) if hardware else None,
@@ -94,6 +104,7 @@ class StepTotals(NamedTuple):
     seconds: float = 0.0
     overhead_seconds: float = 0.0
     preemptions: int = 0
+    lost_tokens: int = 0
 
     def plus(self, record: StepRecord) -> StepTotals:
         return StepTotals(
@@ -105,6 +116,7 @@ class StepTotals(NamedTuple):
             self.seconds + record.seconds,
             self.overhead_seconds + record.overhead_seconds,
             self.preemptions + record.num_preemptions,
+            self.lost_tokens + record.lost_tokens,
         )
 
 
