@@ -121,7 +121,17 @@ def test_json_holds_the_contract_and_is_consistent(pagoda: Pagoda, tiny_model: P
     assert batches == sorted(batches)
     assert {1, 3} <= set(batches)
     # A plan for the device it runs on says what the engine would allocate.
-    assert report["serve_command"].startswith("pagoda serve ")
+    assert report["serve_command"].startswith(f"pagoda serve {tiny_model} ")
+
+
+def test_the_command_names_what_can_be_served(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
+    assert planned(pagoda, "qwen3-0.6b")["serve_command"].startswith("pagoda serve Qwen/Qwen3-0.6B --device cpu")
+    config = tmp_path / "config.json"
+    config.write_bytes((tiny_model / "config.json").read_bytes())
+    for model in (config, tmp_path):
+        report = planned(pagoda, model)
+        assert report["serve_command"].startswith("pagoda serve MODEL --device cpu")
+        assert "MODEL in the command stands for the model with its weights" in report["recommendation"]
 
 
 def test_what_was_measured_of_this_model_is_the_estimate(pagoda: Pagoda, tmp_path: Path, tiny_model: Path) -> None:
@@ -166,7 +176,7 @@ def test_the_terminal_report_and_its_formulas(pagoda: Pagoda) -> None:
         "bound",
         "estimate",
         "Recommendation",
-        "pagoda serve llama-7b",
+        "pagoda serve huggyllama/llama-7b",
     ):
         assert part in with_formulas
     without = pagoda("plan", "llama-7b", *TEXTBOOK, "--no-formulas").stdout

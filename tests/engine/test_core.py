@@ -13,9 +13,11 @@ from pagoda.core.step import RequestKey, TokenEvent
 from pagoda.engine.core import EngineCore, _choices
 from pagoda.engine.messages import Abort, Message, Submit
 from pagoda.errors import InvariantError
+from pagoda.planning.costs import CostModel
 from pagoda.runner.null import NullRunner
 from pagoda.sampling_params import SamplingParams
 from tests.engine.gated import BLOCK_SIZE, PRINTABLE, Gate, make_core, put_before
+from tests.planning.specs import tiny
 
 
 def submit(request_id: str, max_tokens: int = 20, num_prompt_tokens: int = 10, **sampling: object) -> Submit:
@@ -177,6 +179,17 @@ def test_the_engine_s_thread_looks_when_it_is_idle_and_goes_on(tiny_model: str) 
         (again,) = llm.generate("Hello", greedy)
         assert again.outputs[0].text == first.outputs[0].text
         assert (llm.stats.violations, llm.failure) == (1, None)
+
+
+def test_an_unfinished_chunk_of_a_prompt_costs_no_logits() -> None:
+    core = make_core()
+    take_turns(core, [submit("long prompt", max_tokens=1, num_prompt_tokens=100)])
+    costs = CostModel(tiny(), "float32", 4)
+    budget = core.scheduler.config.max_batched_tokens
+    starts = range(0, 100, budget)
+    assert len(starts) > 1
+    expected = [costs.step_cost([(start, min(budget, 100 - start))], int(start == starts[-1])) for start in starts]
+    assert [record.cost for record in core.step_log.records] == expected
 
 
 def test_clean_bookkeeping_is_no_violation() -> None:

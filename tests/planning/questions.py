@@ -17,6 +17,7 @@ def textbook(**changes: Any) -> Question:
     """7e9 parameters in fp16 on 312 TFLOP/s, 2 TB/s, 80 GB: 16 requests of 2,048 tokens."""
     question = Question(
         model="llama-7b",
+        served_as="huggyllama/llama-7b",
         spec=llama_7b(),
         stored="F16",
         device=TEXTBOOK,
@@ -30,7 +31,14 @@ def textbook(**changes: Any) -> Question:
 def on_cpu(**changes: Any) -> Question:
     """SmolLM2 on a CPU with two threads."""
     question = Question(
-        model="smollm2", spec=smollm2(), stored="BF16", device=THIS, threads=2, context=2048, concurrency=4
+        model="smollm2",
+        served_as="smollm2",
+        spec=smollm2(),
+        stored="BF16",
+        device=THIS,
+        threads=2,
+        context=2048,
+        concurrency=4,
     )
     return replace(question, **changes)
 

@@ -108,21 +108,29 @@ def test_what_fits_needs_no_remedy() -> None:
         on_cpu(weight_format="int4"),
         on_cpu(concurrency=1000, context=64),
         on_cpu(stored="Q4_0", weight_format="int8"),
-        replace(textbook(), model="a model; rm -rf"),
+        textbook(served_as="a model; rm -rf", revision="v1 && reboot"),
     ],
 )
 def test_commands_can_be_typed(question: Question) -> None:
     words = shlex.split(make_plan(question).serve_command)
-    assert words[:3] == ["pagoda", "serve", question.model]
+    assert words[:3] == ["pagoda", "serve", question.served_as]
     table, values = knobs(), dict(zip(words[3::2], words[4::2], strict=True))
     fields = {name.removeprefix("--").replace("-", "_"): value for name, value in values.items()}
     config = EngineConfig(**{name: table[name][0](value) for name, value in fields.items()})
+    assert config.revision == question.revision
     assert config.max_model_len == question.context
     assert config.max_num_seqs == question.concurrency <= config.max_batched_tokens
     assert config.memory_fraction == question.memory_fraction
     assert config.block_size == question.block_size
     quantized = question.threads is not None and question.stored == "BF16" and question.weight_format == "int4"
     assert config.quantization == ("int4" if quantized else "none")
+
+
+def test_without_weights_the_command_names_none() -> None:
+    plan = make_plan(textbook(served_as=None))
+    assert plan.serve_command.startswith("pagoda serve MODEL --device")
+    assert "Only a configuration is known" in plan.recommendation
+    assert "Only a configuration" not in make_plan(textbook()).recommendation
 
 
 def test_what_cannot_be_served_is_said_and_not_invented() -> None:

@@ -76,7 +76,7 @@ def test_the_ledger_sums_to_the_memory() -> None:
 
 def test_the_command_has_options_that_exist() -> None:
     plan = make_plan(textbook())
-    wanted = "pagoda serve llama-7b --device cuda --dtype float16 --max-model-len 2048 --max-num-seqs 16"
+    wanted = "pagoda serve huggyllama/llama-7b --device cuda --dtype float16 --max-model-len 2048 --max-num-seqs 16"
     assert plan.serve_command == f"{wanted} --memory-fraction 0.9"
     assert "cannot serve" not in plan.recommendation
     int4 = make_plan(replace(textbook(), weight_format="int4"))

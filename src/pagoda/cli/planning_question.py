@@ -66,6 +66,8 @@ def ask(typed: Typed) -> Question:
         model=typed.model,
         spec=described.spec,
         stored=described.stored,
+        served_as=described.served_as,
+        revision=typed.revision,
         device=hardware,
         num_devices=typed.devices,
         parameters=parameters,

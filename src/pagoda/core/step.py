@@ -71,6 +71,11 @@ class SchedulerOutput:
     def num_tokens(self) -> int:
         return sum([row.num_tokens for row in self.rows])
 
+    @property
+    def num_logit_rows(self) -> int:
+        """Positions whose logits are computed: an unfinished chunk of a prompt has none. prompt_logprobs are not counted."""
+        return sum([row.samples for row in self.rows])
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

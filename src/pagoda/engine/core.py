@@ -163,11 +163,11 @@ class EngineCore:
         # With steps in flight the device starts a step when it has finished the one before, not when it was submitted.
         begun = max(in_flight.started, self._last_collected)
         self._last_collected = collected
-        rows = in_flight.step.rows
+        step = in_flight.step
         self.step_log.append(
             StepRecord.of(
-                in_flight.step,
-                self._costs.step_cost((row.start, row.num_tokens) for row in rows),
+                step,
+                self._costs.step_cost(((row.start, row.num_tokens) for row in step.rows), step.num_logit_rows),
                 seconds=ended - begun,
                 overhead_seconds=in_flight.scheduling_seconds + ended - collected,
                 ended=ended,

@@ -15,6 +15,7 @@ class Question:
     """One model on one kind of device.
 
     model: as typed. stored: the formats of its files, or one for all where there is only a configuration.
+    served_as: what `pagoda serve` takes for it, at `revision`; None: only a configuration is known, no weights.
     parameters: a count to reckon with instead of the model's own (`--parameters 7e9`).
     weight_format, kv_format: "bf16", "fp16", "fp8", "int8", "int4", …; None: weights as stored, K and V as the engine
         holds them on that device.
@@ -26,6 +27,8 @@ class Question:
     model: str
     spec: ModelSpec
     stored: FormatOf
+    served_as: str | None = None
+    revision: str | None = None
     device: Hardware
     num_devices: int = 1
     parameters: int | None = None

@@ -18,6 +18,8 @@ from pagoda.planning.remedies import Tried
 
 # Less than this times the tokens a second is not worth a recommendation.
 WORTHWHILE = 1.2
+# In the command instead of a model that has none.
+NO_WEIGHTS = "MODEL"
 
 
 def recommendation(
@@ -28,8 +30,13 @@ def recommendation(
         said, realised = _advice(deployment, decode, requests, formats), deployment
     else:
         said, realised = _refused(deployment, requests, tried), tried[0].deployment if tried else deployment
-    missing = not_served(realised)
-    return f"{said} Pagoda cannot serve this yet: it lacks {_listed(missing)}." if missing else said
+    if missing := not_served(realised):
+        said = f"{said} Pagoda cannot serve this yet: it lacks {_listed(missing)}."
+    if deployment.question.served_as is None:
+        said = (
+            f"{said} Only a configuration is known: {NO_WEIGHTS} in the command stands for the model with its weights."
+        )
+    return said
 
 
 def not_served(deployment: Deployment) -> list[str]:
@@ -52,7 +59,10 @@ def not_served(deployment: Deployment) -> list[str]:
 def serve_command(deployment: Deployment) -> str:
     """With options that exist only; what they cannot say, `not_served` tells."""
     question = deployment.question
-    words = ["pagoda", "serve", question.model, "--device", "cpu" if question.threads else "cuda"]
+    words = ["pagoda", "serve", question.served_as or NO_WEIGHTS]
+    if question.revision is not None:
+        words += ["--revision", question.revision]
+    words += ["--device", "cpu" if question.threads else "cuda"]
     if question.threads is None:
         dtypes = {
             DENSE[typed]: dtype for dtype, name in DENSE_FORMATS.items() for typed in DENSE if DENSE[typed] == name

@@ -32,10 +32,7 @@ class SimulatedRunner:
             self._sampled.pop(key, None)
         for request in step.new:
             self._sampled[request.key] = RowResult(request.key, TOKEN_ID)
-        # Only rows that sample get logits.
-        self.step_cost = self._costs.step_cost(
-            [(row.start, row.num_tokens) for row in step.rows], sum([row.samples for row in step.rows])
-        )
+        self.step_cost = self._costs.step_cost([(row.start, row.num_tokens) for row in step.rows], step.num_logit_rows)
         self.step_seconds = self._timer.seconds(self.step_cost)
         self._in_flight.append(step)
 
