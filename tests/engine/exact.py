@@ -1,14 +1,16 @@
-"""Tiny models in memory, in any weight format, and engines over them that are driven by hand: what `test_exactness` needs."""
+"""Tiny models in memory, in any weight format, and engines over them that are driven by hand: what tests of exactness need."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
+from pagoda.core import invariants
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.kv_interface import KVManager
 from pagoda.core.policies import FirstComeFirstServed
@@ -126,18 +128,21 @@ class Told:
 
 @dataclass(slots=True)
 class Outcome:
-    """By the requests' numbers; how often one was preempted; and in which step each entered last."""
+    """By the requests' numbers; how often one was preempted; in which step each entered last; and how many tokens were found
+    in the prefix cache."""
 
     told: dict[int, Told]
     num_preemptions: int
     entered: dict[int, int]
+    num_found_tokens: int
 
 
-def request(number: int, length: int, **sampling: Any) -> Request:
-    """One with a prompt of its own, of so many tokens."""
-    prompt = np.random.default_rng(number).integers(0, VOCAB, length).tolist()
+def request(number: int, prompt: int | Sequence[int], choice: int = 0, **sampling: Any) -> Request:
+    """prompt: token ids, or how many it is to have, of its own."""
+    if isinstance(prompt, int):
+        prompt = np.random.default_rng(number).integers(0, VOCAB, prompt).tolist()
     params = SamplingParams(**{"temperature": 0.0, "ignore_eos": True, **sampling}).resolved({}, 64)
-    return Request(RequestKey(f"{number}", 0), tuple(prompt), params, seed=number, arrival_time=float(number))
+    return Request(RequestKey(f"{number}", choice), tuple(prompt), params, seed=number, arrival_time=float(number))
 
 
 def make_requests(seed: int, count: int = 8) -> list[Request]:
@@ -165,8 +170,15 @@ def run(
     circumstances: Circumstances,
     requests: Sequence[Request],
     arrivals: Sequence[int] = (),
+    *,
+    follows: Mapping[int, int] = MappingProxyType({}),
+    aborts: Mapping[int, int] = MappingProxyType({}),
 ) -> Outcome:
-    """Run the requests to their ends. arrivals: before which step each comes; empty: all before the first."""
+    """Run the requests to their ends.
+
+    arrivals: before which step each comes; empty: all before the first. follows: which of them come only when another has
+    ended. aborts: which are aborted, after how many tokens.
+    """
     runner = build_native_runner(
         checkpoint,
         family_for(checkpoint.config),
@@ -181,30 +193,42 @@ def run(
         real_vocab_size=VOCAB,
     )
     limits = (circumstances.max_num_seqs, circumstances.max_batched_tokens, circumstances.prefill_chunk)
-    scheduler = Scheduler(
-        SchedulerConfig(*limits), circumstances.manager(circumstances.num_blocks, BLOCK_SIZE), FirstComeFirstServed()
-    )
-    told = {int(request.key.request_id): Told() for request in requests}
-    waiting = sorted(zip(arrivals or [0] * len(requests), range(len(requests)), strict=True))
+    kv = circumstances.manager(circumstances.num_blocks, BLOCK_SIZE)
+    scheduler = Scheduler(SchedulerConfig(*limits), kv, FirstComeFirstServed())
+    told = {number_of(request.key): Told() for request in requests}
+    to_come = sorted(zip(arrivals or [0] * len(requests), range(len(requests)), strict=True))
     entered: dict[int, int] = {}
+    ended: set[int] = set()
     step = 0
-    while waiting or scheduler.has_unfinished:
-        while waiting and waiting[0][0] <= step:
-            scheduler.add(requests[waiting.pop(0)[1]])
+    while to_come or scheduler.has_unfinished:
+        for arrival, place in tuple(to_come):
+            first = follows.get(number_of(requests[place].key))
+            if arrival <= step and (first is None or first in ended):
+                to_come.remove((arrival, place))
+                scheduler.add(requests[place])
         step += 1
         output = scheduler.schedule()
-        entered |= {int(new.key.request_id): step for new in output.new}
+        entered |= {number_of(new.key): step for new in output.new}
         if output.rows:
             runner.submit(output)
-            for event in scheduler.update(runner.collect()):
-                _note(told, event)
+            events = scheduler.update(runner.collect())
+            for event in events:
+                _note(told[number_of(event.key)], event)
+            left = [number for number, count in aborts.items() if len(told[number].token_ids) >= count]
+            events += [event for number in left for event in scheduler.abort(f"{number}")]
+            ended |= {number_of(event.key) for event in events if event.finish_reason is not None}
+        invariants.check(scheduler)
     runner.close()
-    return Outcome(told, sum(request.num_preemptions for request in requests), entered)
+    num_preemptions = sum(request.num_preemptions for request in requests)
+    return Outcome(told, num_preemptions, entered, kv.prefix_stats.hit_tokens)
 
 
-def _note(told: dict[int, Told], event: TokenEvent) -> None:
+def number_of(key: RequestKey) -> int:
+    return int(key.request_id)
+
+
+def _note(mine: Told, event: TokenEvent) -> None:
     assert event.error is None
-    mine = told[int(event.key.request_id)]
     mine.token_ids += event.token_ids
     mine.logprobs += event.logprobs
     mine.prompt_logprobs += event.prompt_logprobs
