@@ -307,7 +307,7 @@ def test_an_unknown_model_is_refused_and_leaves_no_file(pagoda: Pagoda, tmp_path
 def test_without_matplotlib_a_picture_is_refused_before_any_work(
     pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagoda.cli.plan_png.find_spec", lambda name: None)
+    monkeypatch.setattr("pagoda.cli.charts_png.find_spec", lambda name: None)
     assert refusal(pagoda, "llama-7b", "--png", "x.png").endswith("pip install 'pagoda-llm[plot]'")
     assert not Path("x.png").exists()
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pagoda import LLM
+from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.step import RequestKey, TokenEvent
 from pagoda.engine.core import EngineCore, _choices
 from pagoda.engine.messages import Abort, Message, Submit
@@ -105,7 +106,8 @@ def test_on_a_gpu_a_step_is_in_flight_ahead_and_on_a_cpu_none(tiny_model: str) -
         engine = llm._engine
         for kind, most in (("cpu", 1), ("cuda", 2)):
             engine.device = replace(engine.device, kind=kind)
-            core = engine._build_core(llm.config, NullRunner(PRINTABLE, 64, llm.config.block_size))
+            core = engine.own_loop(KVCacheManager(64, llm.config.block_size))
+            core._runner = NullRunner(PRINTABLE, 64, llm.config.block_size)
             gate = ungated(core)
             take_turns(core, [submit("Hello")])
             assert gate.most_in_flight == most

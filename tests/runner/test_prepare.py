@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagoda.errors import InvariantError
+from pagoda.errors import InvalidValueError, InvariantError
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from tests.runner.steps import key, request, row, step
 from tests.soak import soak_count
@@ -110,6 +110,27 @@ def test_a_step_that_contradicts_what_is_known(rows: list, new: list, said: str)
     batch.append(key("a"), 3)
     with pytest.raises(InvariantError, match=said):
         batch.prepare(step(1, rows, new))
+
+
+def test_a_lost_block_is_zeroed_once_before_the_next_step() -> None:
+    batch = inputs()
+    batch.prepare(step(0, [row("a", 0, 2, [5])], [request("a", [1, 2])]))
+    batch.append(key("a"), 3)
+    batch.lose_block(5)
+    assert batch.prepare(step(1, [row("a", 2, 1)])).batch.new_blocks.tolist() == [5]
+    batch.append(key("a"), 3)
+    assert batch.prepare(step(2, [row("a", 3, 1)])).batch.new_blocks.tolist() == []
+    for block_id in (-1, 20):
+        with pytest.raises(InvalidValueError, match="block_id"):
+            batch.lose_block(block_id)
+
+
+def test_after_forgetting_all_a_key_may_come_again() -> None:
+    batch = inputs(max_num_seqs=1)
+    batch.prepare(step(0, [row("a", 0, 2, [5])], [request("a", [1, 2])]))
+    batch.forget_all()
+    assert len(batch) == 0
+    batch.prepare(step(0, [row("a", 0, 1, [3])], [request("a", [1])]))
 
 
 def test_dropping_what_is_not_known_is_fine() -> None:

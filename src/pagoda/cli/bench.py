@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pagoda.cli.bench_kv_cache import kv_cache
 from pagoda.cli.console import print_json
 from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
@@ -145,6 +146,9 @@ def calibrate(
     else:
         for name, value in table_of(report):
             print(f"{name:<24}{value}")
+
+
+bench.command("kv-cache")(kv_cache)
 
 
 def _check_room(plan: MemoryPlan, batch: int, prompt_tokens: int, output_tokens: int) -> None:

@@ -10,8 +10,9 @@ from pagoda.cli.console import note
 from pagoda.config import EngineConfig
 
 if TYPE_CHECKING:
+    from pagoda.engine.build import Engine
     from pagoda.llm import LLM, AsyncLLM
-    from pagoda.planning.ledger import MemoryPlan
+    from pagoda.planning.ledger import HeldBytes, MemoryPlan
 
 
 Model = TypeVar("Model", "LLM", "AsyncLLM")
@@ -34,16 +35,32 @@ def load_async(config: EngineConfig) -> AsyncLLM:
     return _load(AsyncLLM, config)
 
 
+def load_engine(config: EngineConfig) -> Engine:
+    """The engine beneath both, for experiments with its parts."""
+    from pagoda.engine.build import Engine
+    from pagoda.progress import TerminalProgress
+
+    with TerminalProgress() as bars:
+        engine = Engine(config, bars, _show_plan)
+    _show_held(engine.plan, engine.held)
+    return engine
+
+
 def _load(kind: type[Model], config: EngineConfig) -> Model:
-    from pagoda.planning.ledger import format_held, format_ledger
-
-    watched = sys.stderr.isatty()
-
-    def show(plan: MemoryPlan) -> None:
-        if watched:
-            note(format_ledger(plan))
-
-    model = kind(on_plan=show, **dataclasses.asdict(config))
-    if watched:
-        note(f"Loaded: {format_held(model.plan, model.held)}.\n")
+    model = kind(on_plan=_show_plan, **dataclasses.asdict(config))
+    _show_held(model.plan, model.held)
     return model
+
+
+def _show_plan(plan: MemoryPlan) -> None:
+    if sys.stderr.isatty():
+        from pagoda.planning.ledger import format_ledger
+
+        note(format_ledger(plan))
+
+
+def _show_held(plan: MemoryPlan, held: HeldBytes) -> None:
+    if sys.stderr.isatty():
+        from pagoda.planning.ledger import format_held
+
+        note(f"Loaded: {format_held(plan, held)}.\n")

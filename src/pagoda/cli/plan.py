@@ -80,7 +80,7 @@ def plan(
     from pagoda.planning.planner import make_plan
 
     if png is not None:
-        from pagoda.cli.plan_png import check_matplotlib
+        from pagoda.cli.charts_png import check_matplotlib
 
         check_matplotlib()
         if png == html:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-from pagoda.cli.charts import STYLE, Stack, svg
+from pagoda.cli.charts import Stack, svg
+from pagoda.cli.page import page
 from pagoda.cli.plan_charts import plan_charts
 from pagoda.cli.plan_text import asked, duration, grids, headline, interval, rate, requests, verdict
 from pagoda.planning.plan import Plan
-from pagoda.version import __version__
 
 
 def plan_page(plan: Plan) -> str:
     """The whole page. What comes from outside, such as a model's name, is escaped by the template."""
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    source = files("pagoda.cli").joinpath("plan.html.j2").read_text(encoding="utf-8")
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(source)
     # The stack's words are the verdict, which the page has already.
     charts = [
         (chart.title, Markup(svg(chart)), "" if isinstance(chart, Stack) else chart.description)
         for chart in plan_charts(plan)
     ]
-    return template.render(
+    return page(
+        "plan.html.j2",
         plan=plan,
         headline=headline(plan),
         asked=asked(plan),
@@ -34,8 +28,6 @@ def plan_page(plan: Plan) -> str:
         charts=charts,
         grids=grids(plan),
         formulas=[(formula.name, str(formula)) for formula in plan.formulas],
-        chart_style=Markup(STYLE),
-        version=__version__,
     )
 
 

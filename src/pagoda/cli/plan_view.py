@@ -30,7 +30,7 @@ def show(plan: Plan, formulas: bool) -> None:
         for grid in grids(plan):
             console.print()
             console.print(grid.title, style="bold")
-            console.print(_table(grid))
+            console.print(grid_table(grid))
             if grid.note:
                 console.print(grid.note, style="dim")
         if formulas and plan.formulas:
@@ -45,7 +45,7 @@ def show(plan: Plan, formulas: bool) -> None:
     put(shown.get())
 
 
-def _table(grid: Grid) -> Table:
+def grid_table(grid: Grid) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for index, header in enumerate(grid.headers):
         words = index == 0 or header == "what it is"

@@ -32,7 +32,7 @@ from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.native_holding import native_holding
 from pagoda.progress import Progress, silent
 from pagoda.runner.choose import choose_device
-from pagoda.runner.interface import LoadedRunner, Runner
+from pagoda.runner.interface import LoadedRunner
 from pagoda.telemetry.steps import StepLog
 from pagoda.text.chat_template import chat_template_of
 from pagoda.text.directory_vocabulary import tokenizer_from_directory
@@ -80,16 +80,28 @@ class Engine:
                 max_n=config.max_n,
                 max_stop_strings=config.max_stop_strings,
             )
-            runner = self._build_runner(config, checkpoint, progress)
-        self.held: HeldBytes = runner.held
+            self._config, self.runner = config, self._build_runner(config, checkpoint, progress)
+        self.held: HeldBytes = self.runner.held
+        self.costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
         self.step_log = StepLog()
         self.client = EngineClient(
-            self._build_core(config, runner), self.tokenizer, config.max_num_seqs + config.max_waiting
+            self._core(self._kv_manager(config), self.step_log),
+            self.tokenizer,
+            config.max_num_seqs + config.max_waiting,
         )
         self.load_seconds = time.perf_counter() - started
 
     def close(self) -> None:
         self.client.close()
+
+    def own_loop(self, kv: KVManager) -> EngineCore:
+        """A step loop over the loaded model with KV blocks given out by `kv`, for experiments: whoever asks for it turns it.
+
+        The client must have nothing under way meanwhile, nor an older loop of this kind; kv has at most `plan.num_blocks`
+        blocks, of the configured size.
+        """
+        self.runner.forget_all()
+        return self._core(kv, StepLog())
 
     def _holding(self, stored: FormatOf) -> Holding:
         """How the device holds the model, of whose weights files have these formats."""
@@ -131,11 +143,11 @@ class Engine:
             progress=progress,
         )
 
-    def _build_core(self, config: EngineConfig, runner: Runner) -> EngineCore:
-        scheduler = Scheduler(SchedulerConfig.of(config), self._kv_manager(config), make_policy(config))
-        costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
+    def _core(self, kv: KVManager, step_log: StepLog) -> EngineCore:
+        scheduler = Scheduler(SchedulerConfig.of(self._config), kv, make_policy(self._config))
         # On a GPU the next step is scheduled while this one runs; the CPU has nothing to overlap with.
-        return EngineCore(scheduler, runner, costs, self.step_log, depth=1 if self.device.kind == "cuda" else 0)
+        depth = 1 if self.device.kind == "cuda" else 0
+        return EngineCore(scheduler, self.runner, self.costs, step_log, depth)
 
     def _kv_manager(self, config: EngineConfig) -> KVManager:
         if config.kv_allocation == "contiguous":

@@ -31,3 +31,12 @@ class LoadedRunner(Runner, Protocol):
     """A runner that holds a model. held: counted once it was loaded, to compare with what was planned."""
 
     held: HeldBytes
+
+    def forget_all(self) -> None:
+        """Another scheduler takes over, so no request runs any more. Not while a step is in flight."""
+        ...
+
+    def lose_block(self, block_id: int) -> None:
+        """Overwrite one KV block with zeros in every layer before the next step, whoever holds it: what a cache that mixes
+        up its blocks does to a text. For experiments. Raises `InvalidValueError` for a block that does not exist."""
+        ...

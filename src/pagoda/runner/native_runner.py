@@ -70,6 +70,12 @@ class NativeRunner:
     def collect(self) -> RunnerOutput:
         return self._done.popleft()
 
+    def forget_all(self) -> None:
+        self._requests.forget_all()
+
+    def lose_block(self, block_id: int) -> None:
+        self._requests.lose_block(block_id)
+
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
         vars(self).pop("_model", None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pagoda import checks
 from pagoda.core.step import NewRequest, RequestKey, ScheduledRow, SchedulerOutput
 from pagoda.errors import InvariantError
 from pagoda.runner.batch import Batch, Int32
@@ -62,6 +63,7 @@ class InputBatch:
         self._max_num_seqs, self._vocab_size = max_num_seqs, vocab_size
         self._running: dict[RequestKey, _Running] = {}
         self._numbers = np.arange(max_num_seqs + 1)
+        self._lost: list[int] = []
 
     def __len__(self) -> int:
         return len(self._running)
@@ -69,6 +71,13 @@ class InputBatch:
     def append(self, key: RequestKey, token_id: int) -> None:
         """The next token of a running request was chosen."""
         self._running[key].tokens.append(token_id)
+
+    def forget_all(self) -> None:
+        self._running.clear()
+
+    def lose_block(self, block_id: int) -> None:
+        """See `LoadedRunner.lose_block`."""
+        self._lost.append(checks.integer("block_id", block_id, 0, self._num_blocks - 1))
 
     def prepare(self, step: SchedulerOutput) -> PreparedStep:
         """Forget, add, and lay out the step's rows."""
@@ -145,6 +154,8 @@ class InputBatch:
             block, offset = np.divmod(positions, size)
             slot_mapping = block_table[row_of_token, block].astype(np.int64) * size + offset
         logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc[1:].tolist())
+        new_blocks = [block for row in rows for block in row.new_block_ids[row.num_shared_blocks :]] + self._lost
+        self._lost = []
         batch = Batch(
             input_ids=input_ids,
             positions=positions,
@@ -153,9 +164,7 @@ class InputBatch:
             seq_lens=np.array([known.num_computed for known in running], np.int32),
             block_table=block_table,
             logit_rows=logit_rows,
-            new_blocks=np.array(
-                [block for row in rows for block in row.new_block_ids[row.num_shared_blocks :]], np.int64
-            ),
+            new_blocks=np.array(new_blocks, np.int64),
         )
         keys = tuple([row.key for row in rows])
         return PreparedStep(step.step, keys, batch, sampling_rows, sampling_logits, prompts)

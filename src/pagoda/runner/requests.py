@@ -50,6 +50,15 @@ class RunningRequests:
             self._states[request.key] = SamplingState(request, self._vocab_size)
         return self._inputs.prepare(step)
 
+    def forget_all(self) -> None:
+        self._inputs.forget_all()
+        self._states.clear()
+        self._failed.clear()
+
+    def lose_block(self, block_id: int) -> None:
+        """See `LoadedRunner.lose_block`."""
+        self._inputs.lose_block(block_id)
+
     def sampling_states(self, prepared: PreparedStep) -> list[SamplingState]:
         """Of the rows that sample, in their order."""
         return [self._states[prepared.keys[row]] for row in prepared.sampling_rows.tolist()]

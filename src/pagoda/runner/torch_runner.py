@@ -95,6 +95,12 @@ class TorchRunner:
             raise output
         return output
 
+    def forget_all(self) -> None:
+        self._requests.forget_all()
+
+    def lose_block(self, block_id: int) -> None:
+        self._requests.lose_block(block_id)
+
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
         for name in ("_model", "_ops", "_launched"):
