@@ -16,8 +16,10 @@ from tests.cli.conftest import Pagoda
 def test_version_and_help(pagoda: Pagoda) -> None:
     assert pagoda("--version").stdout == f"pagoda {__version__}\n"
     shown = pagoda("--help").stdout
-    for command in ("serve", "chat", "generate", "inspect", "bench"):
+    for command in ("serve", "chat", "generate", "inspect", "plan", "simulate", "bench"):
         assert f"  {command} " in shown
+    # Each command's line says all that it has to say.
+    assert "..." not in shown + pagoda("bench", "--help").stdout
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -58,7 +58,7 @@ def test_the_cheapest_of_several_sizes() -> None:
     by_four = [each for each in found.candidates if each.devices_per_replica == 4]
     assert [(each.replicas, each.kept) for each in by_four] == [(1, False)]  # 2 × 4 are more than 6
     (by_eight,) = (each for each in found.candidates if each.devices_per_replica == 8)
-    assert (by_eight.attainment, by_eight.note) == (None, "8 devices are more than the 6 found")
+    assert (by_eight.attainment, by_eight.note) == (None, "more than the 6 that are enough")
 
 
 def test_of_as_many_devices_the_better_served_is_best() -> None:

@@ -86,7 +86,10 @@ def limits(
     save: Annotated[bool, typer.Option("--save", help="Keep the figures, for --device this.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Measure what this machine's CPU can do at most: read memory, multiply and add, and that in each weight format."""
+    """Measure what this machine's CPU can do at most.
+
+    That is to read memory, and to multiply and add, in each weight format.
+    """
     if threads is not None and threads < 1:
         raise InvalidValueError("--threads", threads, "at least 1")
 
@@ -121,7 +124,7 @@ def calibrate(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     config: EngineConfig,
 ) -> None:
-    """Measure how long steps take with a model, in a server at work, and save that for plan and simulate."""
+    """Measure a server's steps, for plan and simulate."""
     if not (math.isfinite(seconds) and seconds >= 1):
         raise InvalidValueError("--seconds", seconds, "a finite number of at least 1")
     path = output or Path(f"{Path(config.model).name}.step-times.json")

@@ -40,7 +40,10 @@ def kv_cache(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     config: EngineConfig,
 ) -> None:
-    """Generate with the KV cache and without it, lose a block of it, and give out its blocks in two ways."""
+    """Measure what the KV cache is for.
+
+    Generates with it and without it, loses a block of it, and gives out its blocks in two ways.
+    """
     wanted = None if lengths is None else _lengths(lengths)
     if samples < 2:
         raise InvalidValueError("--samples", samples, "at least 2")

@@ -41,7 +41,10 @@ def inspect(
     ] = "none",
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Show a model's architecture, parameters, formats and memory, and the decoder's data flow with its bytes and FLOPs."""
+    """Show what a model is and what running it takes.
+
+    Architecture, parameters, formats and memory, and the decoder's data flow with its bytes and FLOPs.
+    """
     from pagoda.cli.inspection import inspect_checkpoint
     from pagoda.loading.resolve import open_checkpoint
     from pagoda.models.registry import family_for

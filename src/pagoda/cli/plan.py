@@ -60,9 +60,9 @@ def plan(
     png: Annotated[str | None, typer.Option(metavar="FILE", help="The charts as a picture (needs matplotlib).")] = None,
     formulas: Annotated[bool, typer.Option(help="Show how each figure is worked out.")] = True,
 ) -> None:
-    """Plan a deployment: memory, requests that fit, time and throughput, from a model's configuration alone.
+    """Say what a model will need on a device, and how fast it can be.
 
-    Bounds are what the hardware permits; estimates are what an engine is expected to do. No weight is read.
+    Memory, requests that fit, time and throughput, from a model's configuration alone. Bounds are what the hardware permits; estimates are what an engine is expected to do. No weight is read.
     """
     if roofline is not None:
         for name, value in (("MODEL", model), ("--html", html), ("--png", png), ("--calibration", calibration)):

@@ -238,7 +238,7 @@ def _turning(plan: Plan) -> str:
 def _estimate_source(plan: Plan) -> str:
     if not plan.estimate_source:
         return ""
-    return f" Estimates, within whose interval 90% of measured steps lay: {plan.estimate_source}."
+    return f" Estimates: 90% of measured steps lay within the interval; {plan.estimate_source}."
 
 
 def _estimated_rate(point: ThroughputPoint) -> str:

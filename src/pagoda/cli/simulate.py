@@ -16,9 +16,9 @@ def simulate(
     settings: SimulationSettings,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Simulate a deployment under load: the engine's own scheduler and KV blocks, driven by a virtual clock.
+    """Say what users of a deployment will see under load.
 
-    No weight is read and nothing is computed: what a step takes is a timer's word, and the report says which. TTFT, TPOT and
+    The engine's own scheduler and KV blocks run on a virtual clock. No weight is read and nothing is computed: what a step takes is a timer's word, and the report says which. TTFT, TPOT and
     end-to-end latency are those that a load generator measures.
     """
     from pagoda.cli.simulation import simulation_report

@@ -40,7 +40,9 @@ def _parts(report: Report) -> list[Table | str]:
     parts: list[Table | str] = []
     if "search" in report:
         notes = [
-            f"{each['devices']:,} devices: {each['note']}" for each in report["search"]["candidates"] if each["note"]
+            f"{_counted(each['devices'], 'device')}: {each['note']}"
+            for each in report["search"]["candidates"]
+            if each["note"]
         ]
         parts += [_candidates(report["search"]), *notes, _found(report["search"]), ""]
     if "limit" in report:
@@ -197,9 +199,13 @@ def _found(search: Report) -> str:
             "No candidate keeps the objective: try more replicas (--most-replicas), other --devices, or a lower rate."
         )
     return (
-        f"The fewest devices: {best['devices']:,}, as {best['replicas']:,} replicas of {best['devices_per_replica']:,}. "
-        "What follows is of these."
+        f"The fewest devices: {best['devices']:,}, as {_counted(best['replicas'], 'replica')} of "
+        f"{best['devices_per_replica']:,}. What follows is of these."
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _objective(slo: Report) -> str:

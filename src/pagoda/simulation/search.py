@@ -59,9 +59,8 @@ def search_devices(
         # As many devices are worth a try too: fewer and larger replicas may serve better.
         most = most_replicas if best is None else min(most_replicas, best.devices // size)
         if most == 0:
-            found.append(
-                Candidate(1, size, None, False, f"{size} devices are more than the {best.devices if best else 0} found")
-            )
+            note = f"more than the {best.devices if best else 0} that are enough"
+            found.append(Candidate(1, size, None, False, note))
             continue
         try:
             _least_replicas(partial(tried, size), most)
