@@ -62,7 +62,8 @@ def plan(
 ) -> None:
     """Say what a model will need on a device, and how fast it can be.
 
-    Memory, requests that fit, time and throughput, from a model's configuration alone. Bounds are what the hardware permits; estimates are what an engine is expected to do. No weight is read.
+    Memory, requests that fit, time and throughput, from a model's configuration alone. Bounds are what the hardware permits;
+    estimates are what an engine is expected to do. No weight is read.
     """
     if roofline is not None:
         for name, value in (("MODEL", model), ("--html", html), ("--png", png), ("--calibration", calibration)):

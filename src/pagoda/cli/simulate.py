@@ -18,8 +18,9 @@ def simulate(
 ) -> None:
     """Say what users of a deployment will see under load.
 
-    The engine's own scheduler and KV blocks run on a virtual clock. No weight is read and nothing is computed: what a step takes is a timer's word, and the report says which. TTFT, TPOT and
-    end-to-end latency are those that a load generator measures.
+    The engine's own scheduler and KV blocks run on a virtual clock. No weight is read and nothing is computed: what a step
+    takes is a timer's word, and the report says which. TTFT, TPOT and end-to-end latency are those that a load generator
+    measures.
     """
     from pagoda.cli.simulation import simulation_report
     from pagoda.progress import TerminalProgress
