@@ -1,11 +1,17 @@
-"""The two READMEs say the same: the same code, commands and links, and every link to a file leads somewhere."""
+"""The two READMEs say the same: the same code, commands and links, and every link to a file leads somewhere. Commands that are
+shown with what they print do print that."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from tests.cli.conftest import Pagoda, pagoda
+
+__all__ = ["pagoda"]
 
 ROOT = Path(__file__).parents[2]
 READMES = ("README.md", "README.zh.md")
@@ -39,3 +45,17 @@ def test_both_link_to_the_same_files_and_to_each_other() -> None:
 def test_every_link_leads_to_a_file(name: str) -> None:
     missing = [link for link in links(name) if "://" not in link and not (ROOT / link).exists()]
     assert missing == []
+
+
+def test_commands_print_what_is_shown_under_them(pagoda: Pagoda) -> None:
+    (block,) = re.findall(
+        r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    commands = [part.splitlines() for part in block.split("$ pagoda ")[1:]]
+    assert len(commands) == 2
+    for command, *lines in commands:
+        done = pagoda(*shlex.split(command))
+        assert done.returncode == 0, done.stderr
+        printed = " ".join(done.stdout.split())
+        assert lines
+        assert [line for line in lines if line not in printed] == []
