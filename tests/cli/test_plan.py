@@ -308,7 +308,7 @@ def test_without_matplotlib_a_picture_is_refused_before_any_work(
     pagoda: Pagoda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pagoda.cli.charts_png.find_spec", lambda name: None)
-    assert refusal(pagoda, "llama-7b", "--png", "x.png").endswith("pip install 'pagoda-llm[plot]'")
+    assert refusal(pagoda, "llama-7b", "--png", "x.png").endswith("pip install 'matplotlib>=3.9'")
     assert not Path("x.png").exists()
 
 

@@ -150,7 +150,7 @@ def test_the_picture_is_a_png_whatever_the_names_are() -> None:
 
 def test_without_matplotlib_one_sentence_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pagoda.cli.charts_png.find_spec", lambda name: None)
-    with pytest.raises(PagodaError, match=r"matplotlib, which is not installed: pip install 'pagoda-llm\[plot\]'"):
+    with pytest.raises(PagodaError, match=r"matplotlib, which is not installed: pip install 'matplotlib>=3.9'"):
         plan_picture(textbook_plan())
 
 

@@ -16,7 +16,7 @@ COLUMN_INCHES, DOTS_PER_INCH = 6.0, 150
 def check_matplotlib() -> None:
     """Raises `PagodaError`, with the command that installs it, where it is missing. Imports nothing."""
     if find_spec("matplotlib") is None:
-        raise PagodaError("--png needs matplotlib, which is not installed: pip install 'pagoda-llm[plot]'")
+        raise PagodaError("--png needs matplotlib, which is not installed: pip install 'matplotlib>=3.9'")
 
 
 def charts_picture(title: str, charts: Sequence[Chart | Stack], software: str) -> bytes:

@@ -8,7 +8,7 @@ except ImportError:
     from pagoda.errors import PagodaError
 
     raise PagodaError(
-        "devices cuda and reference need torch, which is not installed: pip install 'pagoda-llm[torch]'"
+        "devices cuda and reference need torch, which is not installed: pip install 'torch>=2.11'"
     ) from None
 
 from pagoda.config import EngineConfig
