@@ -21,6 +21,7 @@ from pagoda.core.policies import FirstComeFirstServed
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import RequestKey, RowResult, RunnerOutput, SchedulerOutput
+from pagoda.core.watermark import FixedShare
 from pagoda.sampling_params import SamplingParams
 
 PROMPT_TOKENS = 100
@@ -52,7 +53,7 @@ def measure(case: Case, steps: int) -> Result:
     """Medians over `steps` decode steps. Building the runner's results is not part of the time."""
     kv = KVCacheManager(int(case.running * case.blocks_per_sequence), BLOCK_SIZE)
     config = SchedulerConfig(case.running, max_batched_tokens=max(2_048, 2 * case.running), prefill_chunk=1_024)
-    scheduler = Scheduler(config, kv, FirstComeFirstServed())
+    scheduler = Scheduler(config, kv, FirstComeFirstServed(), watermark=FixedShare(0.01))
     params = SamplingParams(max_tokens=int(BLOCK_SIZE * min(case.blocks_per_sequence, 900) / 2), ignore_eos=True)
     for number in range(case.running + case.waiting):
         key = RequestKey(str(number), 0)

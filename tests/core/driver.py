@@ -12,7 +12,7 @@ from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.mixing import Mixing
 from pagoda.core.policies import make_policy
 from pagoda.core.prefix_cache import PrefixCache
-from pagoda.core.request import Request
+from pagoda.core.request import Request, Status
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import (
     NewRequest,
@@ -24,6 +24,7 @@ from pagoda.core.step import (
     TokenEvent,
     TokenLogprobs,
 )
+from pagoda.core.watermark import FixedShare
 from pagoda.runner.null import NullRunner
 from pagoda.sampling_params import SamplingParams
 
@@ -53,15 +54,17 @@ def make_scheduler(
     max_batched_tokens: int = 32,
     prefill_chunk: int = 16,
     policy: str = "fcfs",
-    watermark: float = 0.01,
+    watermark: float | None = 0.01,
     manager: type[KVCacheManager | ContiguousKVCacheManager] = KVCacheManager,
     mixing: Mixing | None = None,
     cache: PrefixCache | None = None,
 ) -> Scheduler:
-    config = SchedulerConfig(max_num_seqs, max_batched_tokens, prefill_chunk, watermark)
+    """watermark: the share of blocks that admission leaves free; None: what those who run are expected to need."""
+    config = SchedulerConfig(max_num_seqs, max_batched_tokens, prefill_chunk)
     paged = manager is KVCacheManager
     kv = KVCacheManager(num_blocks, block_size, cache) if paged else manager(num_blocks, block_size)
-    return Scheduler(config, kv, make_policy(EngineConfig(policy=policy)), mixing)
+    fixed = None if watermark is None else FixedShare(watermark)
+    return Scheduler(config, kv, make_policy(EngineConfig(policy=policy)), mixing, fixed)
 
 
 @dataclass
@@ -106,7 +109,9 @@ class Driver:
 
     def turn(self, fail: str | None = None) -> SchedulerOutput:
         """One turn of the step loop; `fail` makes it fail when the step is submitted, or when one is collected."""
+        first = self.scheduler.running[0] if self.scheduler.running else None
         step = self.scheduler.schedule()
+        assert first is None or first.status is Status.RUNNING, "the first in the policy's order was preempted"
         invariants.check(self.scheduler)
         if step.rows:
             self._check(step)

@@ -116,7 +116,7 @@ def test_an_idle_scheduler_that_has_lost_a_block_is_found() -> None:
     scheduler = make_scheduler()
     invariants.check(scheduler)
     scheduler.kv.allocate(A, 1)
-    with pytest.raises(InvariantError, match="nothing is under way, but not all blocks are free"):
+    with pytest.raises(InvariantError, match="nobody runs, but not all blocks are free"):
         invariants.check(scheduler)
 
 

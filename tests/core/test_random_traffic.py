@@ -50,7 +50,7 @@ def random_scheduler(rng: random.Random, variant: Variant = dict) -> Scheduler:
         max_batched_tokens=max_batched_tokens,
         prefill_chunk=rng.choice([1, 3, max(1, max_batched_tokens // 2), max_batched_tokens]),
         policy=rng.choice(["fcfs", "priority"]),
-        watermark=rng.choice([0.0, 0.01, 0.2]),
+        watermark=rng.choice([0.0, 0.01, 0.2, None]),
         cache=rng.choice([None, PrefixCache(block_size), PrefixCache(block_size, hash_of_8_bits, num_remembered=8)]),
         **variant(),  # type: ignore[arg-type]
     )
@@ -116,7 +116,7 @@ def test_every_request_gets_what_it_gets_alone_whatever_the_traffic(depth: int) 
         misses += driver.scheduler.kv.prefix_stats.misses
     assert num_steps > 50 * RUNS
     assert num_preemptions > RUNS / 2
-    assert hit_tokens > 20 * RUNS
+    assert hit_tokens > 10 * RUNS
     assert all(misses[reason] for reason in Miss)
 
 

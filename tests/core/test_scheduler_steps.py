@@ -144,7 +144,7 @@ def test_admission_leaves_blocks_for_those_that_run() -> None:
 def test_the_watermark_is_a_share_of_all_blocks() -> None:
     scheduler = make_scheduler(num_blocks=100, block_size=4, watermark=0.5)
     for name in "abc":
-        scheduler.add(make_request(name, 80, max_tokens=1))
+        scheduler.add(make_request(name, 80, max_tokens=100))
     step_of(scheduler)
     assert scheduler.num_running == 2
 

@@ -17,6 +17,7 @@ from pagoda.core.policies import FirstComeFirstServed
 from pagoda.core.request import Request
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import RequestKey, TokenEvent, TokenLogprobs
+from pagoda.core.watermark import FixedShare
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
 from pagoda.models.registry import family_for
 from pagoda.planning.formats import FORMATS
@@ -194,7 +195,7 @@ def run(
     )
     limits = (circumstances.max_num_seqs, circumstances.max_batched_tokens, circumstances.prefill_chunk)
     kv = circumstances.manager(circumstances.num_blocks, BLOCK_SIZE)
-    scheduler = Scheduler(SchedulerConfig(*limits), kv, FirstComeFirstServed())
+    scheduler = Scheduler(SchedulerConfig(*limits), kv, FirstComeFirstServed(), watermark=FixedShare(0.0))
     told = {number_of(request.key): Told() for request in requests}
     to_come = sorted(zip(arrivals or [0] * len(requests), range(len(requests)), strict=True))
     entered: dict[int, int] = {}

@@ -13,6 +13,7 @@ from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.policies import FirstComeFirstServed, Policy
 from pagoda.core.scheduler import Scheduler, SchedulerConfig
 from pagoda.core.step import RunnerOutput, SchedulerOutput
+from pagoda.core.watermark import Watermark
 from pagoda.engine.admission import Admission, Admitted
 from pagoda.engine.client import EngineClient, Listener
 from pagoda.engine.core import EngineCore
@@ -87,13 +88,19 @@ def put_before(core: EngineCore) -> Gate:
 
 
 def make_core(
-    *, max_num_seqs: int = 8, policy: Policy | None = None, depth: int = 0, num_blocks: int = NUM_BLOCKS
+    *,
+    max_num_seqs: int = 8,
+    policy: Policy | None = None,
+    depth: int = 0,
+    num_blocks: int = NUM_BLOCKS,
+    watermark: Watermark | None = None,
 ) -> EngineCore:
     return EngineCore(
         Scheduler(
             SchedulerConfig(max_num_seqs, max_batched_tokens=32, prefill_chunk=16),
             KVCacheManager(num_blocks, BLOCK_SIZE),
             policy or FirstComeFirstServed(),
+            watermark=watermark,
         ),
         NullRunner(PRINTABLE, num_blocks, BLOCK_SIZE),
         CostModel(tiny(), "float32", 4),

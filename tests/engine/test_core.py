@@ -11,6 +11,7 @@ import pytest
 from pagoda import LLM
 from pagoda.core.kv_cache_manager import KVCacheManager
 from pagoda.core.step import RequestKey, TokenEvent
+from pagoda.core.watermark import FixedShare
 from pagoda.engine.core import EngineCore, _choices
 from pagoda.engine.messages import Abort, Message, Submit
 from pagoda.errors import InvariantError
@@ -78,7 +79,7 @@ def test_a_step_ahead_of_the_device_gives_what_one_at_a_time_gives(num_blocks: i
     """20 blocks are too few for all of them at once: there are preemptions too."""
     results, gates, cores = [], [], []
     for depth in (0, 1):
-        core = make_core(depth=depth, num_blocks=num_blocks)
+        core = make_core(depth=depth, num_blocks=num_blocks, watermark=FixedShare(0.0))
         gates.append(ungated(core))
         cores.append(core)
         results.append(told(take_turns(core, REQUESTS)))
@@ -114,7 +115,7 @@ def test_on_a_gpu_a_step_is_in_flight_ahead_and_on_a_cpu_none(tiny_model: str) -
 
 
 def test_a_step_says_who_lost_how_many_tokens_and_to_whom() -> None:
-    core = make_core(num_blocks=6)
+    core = make_core(num_blocks=6, watermark=FixedShare(0.0))
     ungated(core)
     events = take_turns(core, [submit("first", num_prompt_tokens=BLOCK_SIZE), submit("second", num_prompt_tokens=5)])
     assert {tuple(ends) for _, ends in told(events).values()} == {("length",)}
@@ -145,7 +146,7 @@ def test_a_leak_is_counted_told_and_mended_when_the_last_request(
     assert not core.check()
     (record,) = caplog.records
     assert record.levelno == logging.CRITICAL
-    assert "not all blocks are free" in record.message
+    assert "nobody runs, but not all blocks are free" in record.message
     assert f"block {leaked} counts 1 holders, but 0 tables list it" in record.message
     assert core.stats().violations == 1
     assert core.stats().num_free_blocks == core.stats().num_blocks
@@ -162,9 +163,21 @@ def test_a_leak_is_found_at_once_however_lately_all_was_well() -> None:
     assert not core.check()
 
 
+def test_a_leak_does_not_keep_those_who_wait_waiting() -> None:
+    core = make_core(num_blocks=8)
+    ungated(core)
+    events = core.turn([submit("first"), submit("as large as the cache", num_prompt_tokens=8 * BLOCK_SIZE - 20)])
+    core.scheduler.kv.pool.allocate(1)
+    while core.has_work:
+        events += core.turn([])
+        core.check()
+    assert told(events)[RequestKey("as large as the cache", 0)][1] == ["length"]
+    assert core.stats().violations == 1
+
+
 def test_books_that_cannot_be_mended_end_the_engine() -> None:
     core = make_core()
-    core.scheduler.running.append(next(_choices(submit("nobody"))))
+    core.scheduler.requests["lost"] = {0: next(_choices(submit("lost")))}
     with pytest.raises(InvariantError, match="the requests under way are not just those that run"):
         core.check()
 

@@ -28,17 +28,17 @@ def test_static_batches_wait_for_their_longest() -> None:
 
 
 def test_a_reservation_keeps_others_out() -> None:
-    """Each needs 4 of the 8 blocks at its end, 2 at its beginning. Reserved, 2 requests fit. Paged, a third finds 2 blocks
-    free beside one for each of the two that run."""
-    arrivals = [Arrival(0.0, 4, 13)] * 4
-    fields = {"num_blocks": 8, "block_size": 4}
+    """Each needs 4 of the 28 blocks at its end, 2 at its beginning. Reserved, 7 requests fit. Paged, 8: as nobody has ended
+    yet, each is expected to generate half of its tokens, 6, when they would have 16 + 12 blocks."""
+    arrivals = [Arrival(0.0, 4, 13)] * 10
+    fields = {"num_blocks": 28, "block_size": 4}
 
     def at_once(result: Result) -> int:
         return sum(outcome.first_token == 1.0 for outcome in result.outcomes)
 
-    assert at_once(run(arrivals, **fields)) == 3
+    assert at_once(run(arrivals, **fields)) == 8
     contiguous = run(arrivals, allocation="contiguous", **fields)
-    assert at_once(contiguous) == 2
+    assert at_once(contiguous) == 7
     assert contiguous.num_preemptions == 0
 
 
@@ -103,15 +103,15 @@ def test_prompts_on_one_replica_and_outputs_on_another() -> None:
 
 
 def test_positions_that_came_are_computed_again_after_a_preemption() -> None:
-    """Two requests of 3 blocks at their end, in 5: the second gives way when both need their third."""
-    arrivals = [Arrival(0.0, 4, 9)] * 2
-    result = run(arrivals, num_replicas=2, prefill_replicas=1, transfer_bandwidth=1e12, num_blocks=5, block_size=4)
+    """Two requests of 4 blocks at their end, in 7: the second gives way when both need their fourth."""
+    arrivals = [Arrival(0.0, 4, 13)] * 2
+    result = run(arrivals, num_replicas=2, prefill_replicas=1, transfer_bandwidth=1e12, num_blocks=7, block_size=4)
     assert [outcome.num_preemptions for outcome in result.outcomes] == [0, 1]
     decode = result.replicas[1]
     assert decode.num_preemptions == 1
-    # Both compute 8 tokens beyond the prompt of 4; one of them 8 positions again, those of two blocks.
-    assert decode.num_lost_tokens == 8
-    assert decode.num_tokens == 2 * 8 + 8
+    # Both compute 12 tokens beyond the prompt of 4; one of them 12 positions again, those of three blocks.
+    assert decode.num_lost_tokens == 12
+    assert decode.num_tokens == 2 * 12 + 12
 
 
 def test_a_request_whose_output_never_fits_is_refused_before_its_prompt_is_computed() -> None:

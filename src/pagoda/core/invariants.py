@@ -18,11 +18,11 @@ def check(scheduler: Scheduler) -> None:
 
     Every block is free, or held by exactly the tables that list it; what the prefix cache says a block holds is what it was
     given; tables are as long as needed and no longer than can ever be; each request under way is running or waiting, in
-    order; an idle scheduler has all blocks free.
+    order; where nobody runs all blocks are free.
     """
     wrong = [*scheduler.kv.broken(), *_requests(scheduler), *_tables(scheduler), *_in_flight(scheduler)]
-    if not scheduler.has_unfinished and scheduler.kv.num_free_blocks != scheduler.kv.num_blocks:
-        wrong.append("nothing is under way, but not all blocks are free")
+    if not scheduler.running and scheduler.kv.num_free_blocks != scheduler.kv.num_blocks:
+        wrong.append("nobody runs, but not all blocks are free")
     if wrong:
         raise InvariantError("\n".join([f"{len(wrong)} invariants are broken:", *wrong, *_dump(scheduler)]))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pagoda.core.prefix_cache import NOTHING_FOUND, SHARED, Namespace, Prefix
-from pagoda.core.step import RequestKey
+from pagoda.core.step import NewRequest, RequestKey
 from pagoda.sampling_params import SamplingParams
 
 
@@ -73,3 +73,13 @@ class Request:
         known = self.num_prompt_tokens + len(self.output_token_ids) + self.num_pending
         most = self.max_num_positions
         return (known if known < most else most) - self.num_computed_tokens
+
+    @property
+    def num_positions_at_admission(self) -> int:
+        """What admission makes room for: its tokens so far and the next one, if there can be one."""
+        return min(self.num_tokens + 1, self.max_num_positions)
+
+    def as_new(self) -> NewRequest:
+        """The request as a runner learns of it."""
+        tokens, num_prompt_tokens = self.known_token_ids, self.num_prompt_tokens
+        return NewRequest(self.key, tokens, num_prompt_tokens, self.sampling, self.seed, self.end_token_ids)

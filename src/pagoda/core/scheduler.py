@@ -18,6 +18,7 @@ from pagoda.core.request import Request, Status
 from pagoda.core.results import apply_result
 from pagoda.core.step import NewRequest, RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
 from pagoda.core.waiting_queue import WaitingQueue
+from pagoda.core.watermark import ExpectedGrowth, Watermark
 from pagoda.errors import DoesNotFitError, InvalidValueError, InvariantError
 
 _ORDER = attrgetter("order")
@@ -28,13 +29,11 @@ class SchedulerConfig:
     """What of `EngineConfig` the scheduler goes by.
 
     prefill_chunk: most tokens of one prompt in a step while others wait, or run with a prompt of their own.
-    watermark: share of the KV blocks that admission leaves free, or one block per running request if that is more.
     """
 
     max_num_seqs: int
     max_batched_tokens: int
     prefill_chunk: int
-    watermark: float = 0.01
 
     @classmethod
     def of(cls, config: EngineConfig) -> SchedulerConfig:
@@ -84,11 +83,19 @@ class Scheduler:
     scheduled last.
     """
 
-    def __init__(self, config: SchedulerConfig, kv: KVManager, policy: Policy, mixing: Mixing | None = None) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVManager,
+        policy: Policy,
+        mixing: Mixing | None = None,
+        watermark: Watermark | None = None,
+    ) -> None:
         self.config = config
         self.kv = kv
         self.policy = policy
         self.mixing = mixing or Mixed()
+        self.watermark = watermark or ExpectedGrowth()
         self.max_running = min(config.max_num_seqs, config.max_batched_tokens)
         self.requests: dict[str, dict[int, Request]] = {}
         self.running: list[Request] = []
@@ -100,6 +107,9 @@ class Scheduler:
         self._dropped: list[RequestKey] = []
         self._num_added = 0
         self._num_steps = 0
+        # Blocks that those who run may need in the end; and who last found no room, until somebody leaves the batch.
+        self._most_blocks = 0
+        self._no_room_for: Request | None = None
 
     @property
     def has_unfinished(self) -> bool:
@@ -180,6 +190,7 @@ class Scheduler:
                 events.append(event)
                 if event.finish_reason is not None:
                     self._end(request)
+                    self.watermark.ended(request)
         return events
 
     def abort(self, request_id: str, choice: int | None = None) -> list[TokenEvent]:
@@ -243,8 +254,9 @@ class Scheduler:
     def _extend(self, request: Request, num_positions: int) -> tuple[int, ...] | None:
         """Blocks for so many positions in all, others being preempted as needed; None when it was preempted itself."""
         while (blocks := self.kv.allocate(request.key, num_positions)) is None:
-            # Those ahead have their rows in this step already, so only it and those behind can give way.
-            victim = self.policy.pick_victim(self.running[self._place(request) :])
+            # Those ahead have their rows in this step already, so only it and those behind can give way. The first never
+            # does: whatever the others lose, it comes to its end, and so does each in its turn.
+            victim = self.policy.pick_victim(self.running[max(self._place(request), 1) :] or [request])
             self._preempt(victim, request)
             if victim is request:
                 return None
@@ -262,15 +274,16 @@ class Scheduler:
                 todo, plan.budget, others or plan.prompts > 0, others and len(self.running) + 1 < self.max_running
             )
             text = Text(request.namespace, request.known_token_ids, request.prefix)
-            blocks = self.kv.admit(request.key, _positions_at_admission(request), request.max_num_positions, text)
+            blocks = self.kv.admit(request.key, request.num_positions_at_admission, request.max_num_positions, text)
             if blocks is None:
                 raise InvariantError(f"{request.key} was to be admitted, but its blocks are not there")
             if not request.num_preemptions:
                 request.num_cached_tokens = shared * self.kv.block_size
             request.prefix = NOTHING_FOUND
             request.status = Status.RUNNING
+            self._most_blocks += self.kv.blocks_for(request.max_num_positions)
             insort(self.running, request, key=_ORDER)
-            plan.new.append(_new_request(request))
+            plan.new.append(request.as_new())
             self._add_row(plan, request, count, todo, blocks, shared=shared)
 
     def _share(self, todo: int, available: int, capped: bool, others_behind: bool) -> int:
@@ -289,12 +302,20 @@ class Scheduler:
         # Preempted with a token in flight: it comes back when the token is known.
         if request is None or request.num_pending or len(self.running) >= self.max_running:
             return None
+        if request is self._no_room_for:
+            return None  # those who run only grow: it is as it was
         if self.kv.shares and not request.num_computed_tokens and request.sampling.prompt_logprobs is None:
             request.prefix = self.kv.find_prefix(request.namespace, request.known_token_ids, request.prefix)
             if request.prefix.promised:
                 return None  # it has more from waiting than from computing the same beside another
-        headroom = max(int(self.kv.num_blocks * self.config.watermark), len(self.running)) if self.running else 0
-        fits = self.kv.can_admit(_positions_at_admission(request), request.max_num_positions, headroom, request.prefix)
+        positions, most = request.num_positions_at_admission, request.max_num_positions
+        fits = self.kv.can_admit(positions, most, 0, request.prefix)
+        # Where all fit that could ever be needed, nobody will lack anything.
+        if fits and self.running and self._most_blocks + self.kv.blocks_for(most) > self.kv.num_blocks:
+            headroom = self.watermark.headroom(self.running, request, self.kv.num_blocks, self.kv.block_size)
+            fits = self.kv.can_admit(positions, most, headroom, request.prefix)
+        if not fits and self.running:
+            self._no_room_for = request
         return request if fits else None
 
     def _others_need_prefill(self) -> bool:
@@ -348,6 +369,8 @@ class Scheduler:
         if self.kv.shares and not self.in_flight:  # else what it has computed last is not sure yet
             self._commit(request)
         self.kv.free(request.key)
+        self._most_blocks -= self.kv.blocks_for(request.max_num_positions)
+        self._no_room_for = None
         self._dropped.append(request.key)
 
     def _place(self, request: Request) -> int:
@@ -365,19 +388,3 @@ class Scheduler:
             if result.token_id is None and row.samples and result.error is None:
                 raise InvariantError(f"step {output.step} has neither a token nor an error for {row.key}")
         return self.in_flight.popleft()
-
-
-def _positions_at_admission(request: Request) -> int:
-    """What admission allocates: its tokens so far and room for the next one, if there can be one."""
-    return min(request.num_tokens + 1, request.max_num_positions)
-
-
-def _new_request(request: Request) -> NewRequest:
-    return NewRequest(
-        request.key,
-        request.known_token_ids,
-        request.num_prompt_tokens,
-        request.sampling,
-        request.seed,
-        request.end_token_ids,
-    )

@@ -83,13 +83,13 @@ class EngineCore:
         return events
 
     def check(self) -> bool:
-        """Whether the books are clean, as they must be whenever there is nothing to do; True while there is.
+        """Whether the books are clean, as they must be whenever nobody runs; True while anybody does.
 
-        A violation is counted and logged with the state it was found in. As nothing is under way then, no text can be
-        wrong for it: all blocks are declared free, what was cached is forgotten, and the engine goes on. Raises
-        `InvariantError` where even that does not clean the books.
+        A violation is counted and logged with the state it was found in. As nobody has blocks then, no text can be wrong
+        for it: all blocks are declared free, what was cached is forgotten, and the engine goes on. So a leak cannot keep
+        those who wait waiting either. Raises `InvariantError` where even that does not clean the books.
         """
-        if self.has_work:
+        if self._in_flight or self.scheduler.running:
             return True
         kv, started = self.scheduler.kv, time.monotonic()
         if kv.num_free_blocks == kv.num_blocks and started < self._next_check:
@@ -98,7 +98,7 @@ class EngineCore:
             invariants.check(self.scheduler)
         except InvariantError as error:
             self._violations += 1
-            logger.critical("%s\nNothing is under way: all KV blocks are declared free, and none is cached.", error)
+            logger.critical("%s\nNobody runs: all KV blocks are declared free, and none is cached.", error)
             kv.reset()
             invariants.check(self.scheduler)
             return False
