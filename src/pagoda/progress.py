@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,14 +23,20 @@ def silent(task: str, done: float, total: float) -> None:
     """Progress that nobody watches."""
 
 
-class TerminalProgress:
-    """A bar per task with rate and time left, on stderr. A context manager; shows nothing unless `enabled`.
+# Work that is done sooner shows no bar: it would only flicker.
+PATIENCE_SECONDS = 2.0
 
-    enabled: None means only where stderr is a terminal, so that logs and pipes stay clean.
+
+class TerminalProgress:
+    """A bar per task with rate and time left, on stderr, once the work has taken two seconds. A context manager; shows
+    nothing unless `enabled`.
+
+    enabled: None means only where stderr is a terminal, so that logs and pipes stay clean. clock: in seconds.
     """
 
-    def __init__(self, enabled: bool | None = None) -> None:
+    def __init__(self, enabled: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._enabled = sys.stderr.isatty() if enabled is None else enabled
+        self._clock, self._begun = clock, clock()
         self._bars: RichProgress | None = None
         self._tasks: dict[str, TaskID] = {}
 
@@ -39,6 +47,8 @@ class TerminalProgress:
         if not self._enabled:
             return
         if self._bars is None:
+            if self._clock() - self._begun < PATIENCE_SECONDS:
+                return
             self._bars = _bars()
             self._bars.start()
         if task not in self._tasks:

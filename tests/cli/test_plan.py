@@ -232,6 +232,7 @@ COUNT = "a whole number from 1 to 1,000,000,000,000,000, such as 7e9 or 7B"
         (["--parameters", "0"], f"--parameters: got '0', must be {COUNT}"),
         (["--parameters", ""], f"--parameters: got '', must be {COUNT}"),
         (["--parameters", "7.5"], f"--parameters: got '7.5', must be {COUNT}"),
+        (["--parameters", "٣"], f"--parameters: got '٣', must be {COUNT}"),
         (["--parameters", "B"], f"--parameters: got 'B', must be {COUNT}"),
         (["--context", "0"], "--context: got 0, must be an integer of at least 1"),
         (["--context", "2049"], "--context: got 2049, must be at most 2,048, the context length the model was made for"),
@@ -256,6 +257,7 @@ def test_a_wrong_figure_is_refused_by_its_option(pagoda: Pagoda, arguments: list
         (["--weight-format", "int3"], "--weight-format: got 'int3', must be one of "),
         (["--weight-format", ""], "--weight-format: got '', must be one of "),
         (["--kv-format", "int3"], "--kv-format: got 'int3', must be bf16 on the CPU"),
+        (["--kv-format", "", "--device", "l4"], "--kv-format: got '', must be one of "),
         (["--kv-format", "int3", "--device", "l4"], "--kv-format: got 'int3', must be one of "),
         (["--device", "a100"], "--device: got 'a100', must be this, one of "),
         (["--device", ""], "--device: got '', must be this, one of "),
@@ -289,12 +291,19 @@ def test_a_wrong_pair_is_refused(pagoda: Pagoda, figures: str, sentence: str) ->
     assert refusal(pagoda, "--roofline", figures, "--device", "l4") == sentence
 
 
+@pytest.mark.parametrize("arguments", [("--concurrency", "many"), ("--memory-fraction", "many")])
+def test_what_is_no_number_is_refused_by_option_and_value(pagoda: Pagoda, arguments: tuple[str, str]) -> None:
+    said = refusal(pagoda, "llama-7b", *arguments)
+    assert arguments[0] in said
+    assert "'many'" in said
+
+
 def test_what_does_not_go_together_is_refused(pagoda: Pagoda) -> None:
     assert "MODEL is missing" in refusal(pagoda)
     assert refusal(pagoda, "llama-7b", "--roofline", "flop=1,bytes=1").startswith(
         "MODEL: got 'llama-7b', must be left out"
     )
-    assert "another file" in refusal(pagoda, "llama-7b", "--html", "same", "--png", "same")
+    assert "another file" in refusal(pagoda, "llama-7b", "--html", "same", "--png", "./same")
     assert not Path("same").exists()
 
 

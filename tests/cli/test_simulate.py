@@ -97,9 +97,20 @@ def test_a_prefix_cache_computes_a_prefix_once(simulated: Any, tmp_path: Path) -
     path = tmp_path / "trace.jsonl"
     line = {"prompt_tokens": 64, "output_tokens": 4, "prefix": "a", "prefix_tokens": 48}
     path.write_text("".join(json.dumps({"time": 10.0 * number, **line}) + "\n" for number in range(5)))
-    plain, cached = (simulated("--trace", str(path), *options) for options in ((), ("--prefix-cache",)))
+    cached, plain = (simulated("--trace", str(path), *options) for options in ((), ("--no-prefix-cache",)))
     assert (plain["found_tokens"], cached["found_tokens"]) == (0, 4 * 48)
     assert cached["ttft_seconds"]["p50"] < plain["ttft_seconds"]["p50"]
+    contiguous = simulated("--trace", str(path), "--allocation", "contiguous")
+    compared = simulated("--trace", str(path), "--compare", "allocation")["variants"]
+    assert [report["found_tokens"] for report in (contiguous, *compared)] == [0, 0, 0]
+
+
+def test_drawn_prompts_share_nothing_so_their_cache_is_off_unless_asked_for(simulated: Any) -> None:
+    options = ("--rate", "20", "--requests", "30", "--output-tokens", "8")
+    plain, cached = simulated(*options), simulated(*options, "--prefix-cache")
+    assert [report["cluster"]["prefix_cache"] for report in (plain, cached)] == [False, True]
+    assert (plain["found_tokens"], cached["found_tokens"]) == (0, 0)
+    assert cached["ttft_seconds"] == plain["ttft_seconds"]
 
 
 def test_what_is_longer_than_the_model_takes_is_refused_by_the_engine_and_counted(simulated: Any) -> None:
@@ -228,7 +239,7 @@ def test_tables(pagoda: Pagoda, tiny_model: Path, options: tuple[str, ...], word
             "--max-model-len: got 999, must be at most 256, the context length",
         ),
         (("--rate", "1", "--devices", "2"), "--device: got "),
-        (("--rate", "1", "--devices", "two"), "--devices: got 'two', must be a number of devices"),
+        (("--rate", "1", "--devices", "two"), "--devices: got 'two', must be a number from 1 to 9,999"),
         (("--rate", "1", "--routing", "prefix-aware"), "--routing: got 'prefix-aware', must be round-robin or"),
         (("--rate", "1", "--find-limit"), "--find-limit: got True, must be left out without --slo"),
         (

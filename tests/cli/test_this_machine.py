@@ -69,6 +69,16 @@ def test_without_anything_saved_it_is_measured_and_saved(
     assert set(device.peak_flops) == {"Q4_0"}
 
 
+def test_what_cannot_be_saved_is_used_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.write_text("a file where the folder would be")
+    monkeypatch.setattr(this_machine, "measured_limits", lambda threads, bars: {**REPORT, "threads": threads})
+    device = this_machine.this_machine(silent)
+    assert device.bandwidth == REPORT["read_bandwidth"]
+    assert f"cannot be saved, so the next command measures again: {cache}" in capsys.readouterr().err
+
+
 def test_the_command_saves_when_asked(pagoda: Pagoda, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_limits, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(bench_limits, "FORMATS", {"Q4_0": FORMATS["Q4_0"]})

@@ -68,3 +68,12 @@ def test_a_trace_without_time_has_no_rate(tmp_path: Path) -> None:
     load = TraceLoad.of(path, None, None)
     assert load.rate is None
     assert [arrival.time for arrival in load.arrivals()] == [0, 0]
+
+
+def test_a_trace_says_whether_prompts_begin_alike(trace: Path) -> None:
+    assert not drawn(requests=1).has_prefixes
+    assert not TraceLoad.of(trace, None, None).has_prefixes
+    with trace.open("a") as file:
+        file.write('{"time": 200, "prompt_tokens": 9, "output_tokens": 2, "prefix": "a", "prefix_tokens": 4}\n')
+    assert TraceLoad.of(trace, None, None).has_prefixes
+    assert not TraceLoad.of(trace, 5, None).has_prefixes

@@ -45,7 +45,6 @@ def test_values_are_made_of_text() -> None:
         ({"trace": "t", "prompt_tokens": "9"}, "prompt_tokens", "left out with --trace"),
         ({"trace": "t", "seed": 1}, "seed", "left out with --trace"),
         ({"rate": 1.0, "routing": "prefix-aware"}, "routing", "round-robin or least-loaded"),
-        ({"rate": 1.0, "prefix_cache": True}, "prefix_cache", "left out without --trace"),
         ({"trace": "t", "prefix_cache": True, "allocation": "contiguous"}, "prefix_cache", "nothing is shared"),
         ({"trace": "t", "prefix_cache": True, "compare": "allocation"}, "prefix_cache", "nothing is shared"),
         ({"rate": 1.0, "routing": "random"}, "routing", "one of round-robin"),

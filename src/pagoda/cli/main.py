@@ -16,7 +16,7 @@ from pagoda.cli.console import note
 from pagoda.cli.generate import generate
 from pagoda.cli.inspect import inspect
 from pagoda.cli.plan import plan
-from pagoda.cli.refusals import worded
+from pagoda.cli.refusals import mistyped, worded
 from pagoda.cli.serve import serve
 from pagoda.cli.simulate import simulate
 from pagoda.cli.streams import flush_stdout, give_up, prepare_streams
@@ -40,7 +40,7 @@ def _told() -> Iterator[None]:
         note(f"pagoda: {worded(error)}")
         raise typer.Exit(BAD_INPUT) from None
     except typer.BadParameter as error:
-        note(f"pagoda: {error.format_message()}")
+        note(f"pagoda: {mistyped(error)}")
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt as interrupt:
         note(f"pagoda: {interrupt}" if str(interrupt) else "pagoda: interrupted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,7 +85,7 @@ def plan(
         from pagoda.cli.charts_png import check_matplotlib
 
         check_matplotlib()
-        if png == html:
+        if html is not None and os.path.realpath(png) == os.path.realpath(html):
             raise InvalidValueError("--png", png, "another file than that of --html")
     with output_file("--html", html) as page, output_file("--png", png) as picture:
         answer = make_plan(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import typer
+
 from pagoda.cli.options import option_name
 from pagoda.config import EngineConfig, ServerConfig
 from pagoda.errors import InvalidValueError, PagodaError
@@ -21,3 +23,14 @@ def worded(error: PagodaError) -> str:
         if name is not None and name.group() in FIELDS:
             return str(InvalidValueError(option_name(name.group()), error.value, error.limit))
     return str(error)
+
+
+def mistyped(error: typer.BadParameter) -> str:
+    """What was typed is none of the option's type. Newer versions of typer read values by pydantic, whose sentences leave
+    out what was given: then in the words of other refusals."""
+    problems = getattr(error.__cause__, "errors", None)
+    if problems is None or error.param is None:
+        return str(error.format_message())
+    (problem, *_) = problems()
+    limit = problem["msg"].removeprefix("Input should be ").partition(",")[0]
+    return str(InvalidValueError(error.param.opts[0], problem["input"], limit))

@@ -121,7 +121,7 @@ class _Replica:
             max_batched_tokens=settings.max_batched_tokens,
             prefill_chunk=self.config.prefill_chunk,
             num_replicas=settings.replicas,
-            prefix_cache=settings.prefix_cache,
+            prefix_cache=_has_prefix_cache(settings, load),
             prefill_replicas=settings.prefill_replicas,
             transfer_bandwidth=settings.transfer_bandwidth,
             **choices,
@@ -135,6 +135,14 @@ class _Replica:
             terms=terms,
             devices_per_replica=self.deployment.question.num_devices,
         )
+
+
+def _has_prefix_cache(settings: SimulationSettings, load: Load) -> bool:
+    """`prefix_cache` with its default resolved: the engine's, but off where it would find nothing and only take time, and
+    where allocations are compared, which then differ in nothing else."""
+    if settings.prefix_cache is not None:
+        return settings.prefix_cache
+    return load.has_prefixes and settings.allocation == "paged" and settings.compare != "allocation"
 
 
 def _choices(settings: SimulationSettings, field: str) -> Sequence[str]:

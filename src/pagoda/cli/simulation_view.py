@@ -122,7 +122,7 @@ def _facts(report: Report) -> Table:
     )
     lost = f" ({report['recomputed_tokens']:,} tokens computed again)" if report["preemptions"] else ""
     table.add_row("preemptions", f"{report['preemptions']:,}{lost}")
-    if report["found_tokens"]:
+    if report["cluster"]["prefix_cache"]:
         table.add_row("prefix cache", f"{report['found_tokens']:,} tokens of prompts were found and not computed")
     per_step = "none" if report["tokens_per_step"] is None else significant(report["tokens_per_step"])
     table.add_row("steps", f"{report['steps']:,} of {per_step} tokens; busy {report['utilisation']:.1%} of the time")

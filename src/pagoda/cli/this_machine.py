@@ -34,16 +34,21 @@ MAX_TEXT = 200
 
 
 def this_machine(bars: Progress) -> Hardware:
-    """What was saved, or what is measured and saved now; says on stderr where.
+    """What was saved, or what is measured now, and saved where that is possible; says on stderr where.
 
     Raises `PagodaError` for a saved file that is damaged, and where nothing is saved and the native module is not built.
     """
     threads = usable_cores()
     path = limits_path(threads)
-    if not path.exists():
-        note(f"The limits of this machine are not known yet; measuring them, which takes some seconds ({path}).")
-        save_limits(measured_limits(threads, bars))
-    return saved_limits(path, threads)
+    if path.exists():
+        return saved_limits(path, threads)
+    note(f"The limits of this machine are not known yet; measuring them, which takes some seconds ({path}).")
+    limits = _with_origin(measured_limits(threads, bars))
+    try:
+        _save(path, limits)
+    except OSError as error:
+        note(f"They cannot be saved, so the next command measures again: {error.filename}: {error.strerror}")
+    return _hardware(path, limits, threads)
 
 
 def measured_limits(threads: int, bars: Progress) -> dict[str, Any]:
@@ -61,14 +66,26 @@ def measured_limits(threads: int, bars: Progress) -> dict[str, Any]:
 def save_limits(report: Mapping[str, Any]) -> Path:
     """Keep the report of `pagoda bench limits` for `--device this`."""
     path = limits_path(report["threads"])
-    save(path, KIND, KIND_VERSION, {"processor": processor(), "version": __version__, **report})
-    note(f"Saved the limits of this machine to {path}")
+    _save(path, _with_origin(report))
     return path
+
+
+def _with_origin(report: Mapping[str, Any]) -> dict[str, Any]:
+    """With what must be the same for the figures to hold."""
+    return {"processor": processor(), "version": __version__, **report}
+
+
+def _save(path: Path, limits: Mapping[str, Any]) -> None:
+    save(path, KIND, KIND_VERSION, limits)
+    note(f"Saved the limits of this machine to {path}")
 
 
 def saved_limits(path: Path, threads: int) -> Hardware:
     """The device that the file tells of. Raises `PagodaError` where it is not of this machine, or not sound."""
-    saved = read_saved(path, KIND, KIND_VERSION)
+    return _hardware(path, read_saved(path, KIND, KIND_VERSION), threads)
+
+
+def _hardware(path: Path, saved: Mapping[str, Any], threads: int) -> Hardware:
     for name, here in (("processor", processor()), ("threads", threads), ("version", __version__)):
         if saved.get(name) != here or isinstance(saved.get(name), bool):
             raise InvalidValueError(f"{path}: {name}", saved.get(name), f"{here!r}; run pagoda bench limits --save")

@@ -20,7 +20,7 @@ def parse_count(option: str, text: str) -> int:
         digits, factor = digits[:-1], _UNITS[digits[-1:].upper()]
     limit = f"a whole number from 1 to {MOST_COUNT:,}, such as 7e9 or 7B"
     try:
-        value = Decimal(digits)
+        value = Decimal(digits if digits.isascii() else "")
         # Compared before it is multiplied or made an integer, which of 1e400000000 would take all memory.
         if value.is_finite() and Decimal("1e-12") <= value <= MOST_COUNT:
             count = value * factor

@@ -144,7 +144,7 @@ def deploy(question: Question) -> Deployment:
     if question.threads is None:
         holding = gpu_holding(spec, question.stored, question.weight_format, question.kv_format)
         activations = activation_format(spec, holding.format_of)
-        kv_format = question.kv_format or activations
+        kv_format = activations if question.kv_format is None else question.kv_format
         element_bytes = FORMATS[DENSE[activations]].block_bytes
     else:
         holding = cpu_holding(question)

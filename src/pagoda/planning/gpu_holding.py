@@ -58,7 +58,7 @@ def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format
     """
     held = gpu_format(spec, stored, wanted)
     element_bytes = FORMATS[DENSE[activation_format(spec, held)]].block_bytes
-    kv_held = parse_kv_format(kv_format or activation_format(spec, held))
+    kv_held = parse_kv_format(activation_format(spec, held) if kv_format is None else kv_format)
 
     def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
         return activation_bytes(

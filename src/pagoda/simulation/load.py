@@ -27,6 +27,11 @@ class Load(Protocol):
         """How many there are, about; for showing progress."""
         ...
 
+    @property
+    def has_prefixes(self) -> bool:
+        """Whether any of them say that prompts begin alike."""
+        ...
+
     def arrivals(self) -> Iterator[Arrival]:
         """In the order of their times; the same ones each time."""
         ...
@@ -57,6 +62,10 @@ class DrawnLoad:
         by_duration = None if self.duration is None or self.rate is None else max(1, round(self.rate * self.duration))
         return min(count for count in (self.requests, by_duration) if count is not None)
 
+    @property
+    def has_prefixes(self) -> bool:
+        return False
+
     def arrivals(self) -> Iterator[Arrival]:
         times = self.process.times(self.rate or 1.0, self.seed)
         prompts = drawn(self.prompt_tokens, self.seed, "prompt_tokens")
@@ -77,15 +86,18 @@ class TraceLoad:
     path: Path
     num_requests: int
     recorded_rate: float | None
+    has_prefixes: bool = False
     speed: float = 1.0
 
     @classmethod
     def of(cls, path: Path, requests: int | None, duration: float | None) -> TraceLoad:
         """Reads the trace once. Raises what `read_trace` raises."""
-        count, last = 0, 0.0
+        count, last, has_prefixes = 0, 0.0, False
         for arrival in _cut(read_trace(path), requests, duration):
             count, last = count + 1, arrival.time
-        return cls(path=path, num_requests=count, recorded_rate=(count - 1) / last if last else None)
+            has_prefixes = has_prefixes or arrival.prefix_tokens > 0
+        rate = (count - 1) / last if last else None
+        return cls(path=path, num_requests=count, recorded_rate=rate, has_prefixes=has_prefixes)
 
     @property
     def rate(self) -> float | None:

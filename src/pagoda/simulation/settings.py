@@ -87,8 +87,7 @@ class SimulationSettings:
         str,
         Knob(
             "Which replica a request goes to: one after the other; the one with the fewest outstanding requests; or where "
-            "others with its prefix went, unless that one is much more loaded. Without --prefix-cache "
-            "prefix-aware changes placement only.",
+            "others with its prefix went, whose prefix cache has it, unless that one is much more loaded.",
             choices=CHOICES["routing"],
         ),
     ] = "round-robin"
@@ -115,11 +114,12 @@ class SimulationSettings:
         ),
     ] = "mixed"
     prefix_cache: Annotated[
-        bool,
+        bool | None,
         Knob(
-            "Keep K and V of full blocks, as the engine does, for prompts that begin with the same prefix of a trace."
+            "Keep K and V of full blocks, as the engine does, for prompts that begin alike and for preempted requests. "
+            "Default: on where a trace names prefixes and allocation is paged."
         ),
-    ] = False
+    ] = None
     prefill_replicas: Annotated[
         int,
         Knob(
@@ -194,7 +194,9 @@ class SimulationSettings:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Devices of one replica; several with --search. Raises `InvalidValueError`."""
-        limit = "a number of devices" + (", or several as 1,2,4" if self.search else "; several only with --search")
+        limit = "a number from 1 to 9,999" + (
+            ", or several as 1,2,4" if self.search else "; several only with --search"
+        )
         parts = self.devices.split(",")
         if not all(part.isascii() and part.isdigit() and len(part) < 5 and int(part) for part in parts):
             raise InvalidValueError("--devices", self.devices, limit)
@@ -231,8 +233,6 @@ def _of_the_load(settings: SimulationSettings) -> Iterator[Contradiction]:
 def _of_the_cluster(settings: SimulationSettings) -> Iterator[Contradiction]:
     if settings.routing == "prefix-aware" and settings.trace is None:
         yield "routing", settings.routing, "round-robin or least-loaded without --trace: only a trace names prefixes"
-    if settings.prefix_cache and settings.trace is None:
-        yield "prefix_cache", True, "left out without --trace: only a trace names prefixes"
     if settings.prefix_cache and (settings.allocation != "paged" or settings.compare == "allocation"):
         yield "prefix_cache", True, "left out with contiguous allocation, where nothing is shared"
     if not settings.prefill_replicas:
