@@ -58,11 +58,12 @@ def make_scheduler(
     manager: type[KVCacheManager | ContiguousKVCacheManager] = KVCacheManager,
     mixing: Mixing | None = None,
     cache: PrefixCache | None = None,
+    window: int | None = None,
 ) -> Scheduler:
     """watermark: the share of blocks that admission leaves free; None: what those who run are expected to need."""
     config = SchedulerConfig(max_num_seqs, max_batched_tokens, prefill_chunk)
     paged = manager is KVCacheManager
-    kv = KVCacheManager(num_blocks, block_size, cache) if paged else manager(num_blocks, block_size)
+    kv = KVCacheManager(num_blocks, block_size, cache, window) if paged else manager(num_blocks, block_size)
     fixed = None if watermark is None else FixedShare(watermark)
     return Scheduler(config, kv, make_policy(EngineConfig(policy=policy)), mixing, fixed)
 
@@ -92,7 +93,9 @@ class Driver:
 
     def __init__(self, scheduler: Scheduler, depth: int = 0) -> None:
         self.scheduler = scheduler
-        self.runner = NullRunner(VOCAB_SIZE, scheduler.kv.num_blocks, scheduler.kv.block_size)
+        kv = scheduler.kv
+        window = kv.window if isinstance(kv, KVCacheManager) else None
+        self.runner = NullRunner(VOCAB_SIZE, kv.num_blocks, kv.block_size, window=window)
         self.depth = depth
         self.in_flight: deque[SchedulerOutput] = deque()
         self.steps: list[SchedulerOutput] = []
@@ -152,10 +155,11 @@ class Driver:
         assert {request.key for request in step.new} <= {row.key for row in step.rows}
 
 
-def alone(request: Request) -> Received:
+def alone(request: Request, window: int | None = None) -> Received:
     """What the request must get, found without a scheduler: its prompt in one step, then token by token."""
     sampling, key = request.sampling, request.key
-    runner = NullRunner(VOCAB_SIZE, 1, len(request.prompt_token_ids) + (sampling.max_tokens or 0) + 1)
+    positions = len(request.prompt_token_ids) + (sampling.max_tokens or 0) + 1
+    runner = NullRunner(VOCAB_SIZE, 1, positions, window=window)
     new = NewRequest(
         key, request.prompt_token_ids, request.num_prompt_tokens, sampling, request.seed, request.end_token_ids
     )

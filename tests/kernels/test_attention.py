@@ -32,6 +32,7 @@ class Case:
     rng: np.random.Generator
     foreign: float = float("nan")
     tile: Tile = whole_groups
+    widest_window: int | None = None
 
     def __post_init__(self) -> None:
         spec, owned = self.spec, [-(-(past + new) // self.block_size) for past, new in self.requests]
@@ -69,7 +70,7 @@ class Case:
             logit_rows=np.zeros(0, dtype=np.int64),
             new_blocks=np.zeros(0, dtype=np.int64),
         )
-        return torch_batch(arrays, self.block_size, torch.device("cpu"), self.tile)
+        return torch_batch(arrays, self.block_size, torch.device("cpu"), self.tile, widest_window=self.widest_window)
 
     def run(self, layer: AttentionLayer[TorchWeight], dtype: torch.dtype = torch.float32) -> np.ndarray:
         cache = KVCache(
@@ -122,6 +123,20 @@ def test_tiles_do_not_change_what_is_computed(rows: int, queries: int) -> None:
     tiled = Case([*MIXED, (40, 1), (2, 18)], attention, 16, np.random.default_rng(5), tile=lambda *_: (rows, queries))
 
     np.testing.assert_allclose(tiled.run(AttentionLayer(0, attention)), tiled.expected(), atol=BOUND)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 17, 40])
+def test_blocks_that_no_window_of_a_step_reaches_may_be_anothers(window: int) -> None:
+    attention = spec(window=window)
+    case = Case(MIXED, attention, 16, np.random.default_rng(window), widest_window=window)
+    expected, num_passed = case.expected(), 0
+    for table, (past, _) in zip(case.tables, case.requests, strict=True):
+        passed = table[: max(0, past - window + 1) // 16]
+        case.keys[passed], case.values[passed] = np.nan, np.nan
+        num_passed += len(passed)
+    assert num_passed > 10
+
+    np.testing.assert_allclose(case.run(AttentionLayer(0, attention)), expected, atol=BOUND)
 
 
 @pytest.mark.parametrize("seed", range(RANDOM_BATCHES))

@@ -53,6 +53,10 @@ class ContiguousKVCacheManager:
     def block_table(self, key: RequestKey) -> tuple[int, ...]:
         return tuple(self._tables.get(key, ()))
 
+    def num_passed(self, key: RequestKey) -> int:
+        """A run stays whole until its end."""
+        return 0
+
     def find_prefix(self, namespace: Namespace, token_ids: Sequence[int], known: Prefix) -> Prefix:
         return known
 
@@ -77,7 +81,7 @@ class ContiguousKVCacheManager:
         self._tables[key] = run
         return tuple(run)
 
-    def allocate(self, key: RequestKey, num_tokens: int) -> tuple[int, ...] | None:
+    def allocate(self, key: RequestKey, num_tokens: int, num_computed: int = 0) -> tuple[int, ...] | None:
         """Nothing to add, ever. Raises `InvariantError` for more than was reserved."""
         reserved = len(self._tables.get(key, ()))
         if self.blocks_for(num_tokens) > reserved:

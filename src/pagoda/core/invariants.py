@@ -54,11 +54,11 @@ def _requests(scheduler: Scheduler) -> Iterator[str]:
 
 
 def _tables(scheduler: Scheduler) -> Iterator[str]:
-    kv = scheduler.kv
-    if set(kv.tables) != {request.key for request in scheduler.running}:
+    kv, tables = scheduler.kv, scheduler.kv.tables
+    if set(tables) != {request.key for request in scheduler.running}:
         yield "the requests that have blocks are not just those that run"
     for request in scheduler.running:
-        has = len(kv.tables.get(request.key, ()))
+        has = kv.num_passed(request.key) + len(tables.get(request.key, ()))
         needs, most = kv.blocks_for(request.num_computed_tokens), kv.blocks_for(request.max_num_positions)
         if not needs <= has <= most:
             yield f"{request.key} has {has} blocks, needs {needs} and can at most use {most}"

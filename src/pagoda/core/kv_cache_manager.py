@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import attrgetter
 
 from pagoda.core.block_pool import BlockPool
 from pagoda.core.kv_interface import Text
@@ -26,6 +28,7 @@ from pagoda.errors import InvariantError
 class _Held:
     """What one request holds.
 
+    table: block ids; the first `num_passed` of them are not its own any more, and only keep the others in their places.
     place: where its text stands in the cache, `num_known` blocks in; None: its text is not to be found by others.
     promises: hashes of blocks of its prompt that it has not computed yet, the next one last.
     """
@@ -34,6 +37,11 @@ class _Held:
     place: Place | None = None
     num_known: int = 0
     promises: list[int] = field(default_factory=list)
+    num_passed: int = 0
+
+    @property
+    def own(self) -> list[int]:
+        return self.table[self.num_passed :] if self.num_passed else self.table
 
 
 class KVCacheManager:
@@ -42,13 +50,19 @@ class KVCacheManager:
     With a prefix cache, full blocks outlive their requests: they lie among the free ones with what they hold, are taken back
     by whoever begins with the same text, and are overwritten when nothing else is free, the longest unused first. They are
     shared while their requests run.
+
+    window: a token sees itself and so many minus one before it, in every layer. What no later token of a request will see
+    it gives up as it grows: only `allocate` does that, so a prompt has all its blocks when it enters.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, cache: PrefixCache | None = None) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, cache: PrefixCache | None = None, window: int | None = None
+    ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.pool = BlockPool(num_blocks)
         self.cache = cache
+        self.window = window
         self.prefix_stats = PrefixStats()
         self._held: dict[RequestKey, _Held] = {}
         self._promised: Counter[int] = Counter()
@@ -72,8 +86,8 @@ class KVCacheManager:
 
     @property
     def tables(self) -> Mapping[RequestKey, Sequence[int]]:
-        """All block tables, for looking at."""
-        return {key: held.table for key, held in self._held.items()}
+        """The blocks that each request holds, for looking at."""
+        return {key: held.own for key, held in self._held.items()}
 
     def blocks_for(self, num_tokens: int) -> int:
         """How many blocks hold so many tokens of one request."""
@@ -84,13 +98,18 @@ class KVCacheManager:
         held = self._held.get(key)
         return () if held is None else tuple(held.table)
 
+    def num_passed(self, key: RequestKey) -> int:
+        held = self._held.get(key)
+        return 0 if held is None else held.num_passed
+
     def find_prefix(self, namespace: Namespace, token_ids: Sequence[int], known: Prefix) -> Prefix:
         if self.cache is None:
             return known
         end = len(token_ids) - 1
         blocks = known.blocks
-        if blocks and not blocks[-1].live:
-            blocks = tuple(block for block in blocks if block.live)
+        # Without windows no block goes before those behind it.
+        if blocks and not (blocks[-1].live and (self.window is None or all(block.live for block in blocks))):
+            blocks = tuple(takewhile(attrgetter("live"), blocks))
         place = blocks[-1] if blocks else namespace
         start = len(blocks) * self.block_size
         blocks += tuple(self.cache.find(place, token_ids, start, end))
@@ -126,12 +145,14 @@ class KVCacheManager:
             self._count(prefix, len(text.token_ids))
         return tuple(held.table)
 
-    def allocate(self, key: RequestKey, num_tokens: int) -> tuple[int, ...] | None:
+    def allocate(self, key: RequestKey, num_tokens: int, num_computed: int = 0) -> tuple[int, ...] | None:
         """Make the request's table hold `num_tokens` in all. Returns the blocks appended to it, often none.
 
-        None when there are not enough free blocks; nothing is changed then.
+        None when there are not enough free blocks. What the first `num_computed` positions alone needed is given up first.
         """
         held = self._held.get(key)
+        if self.window is not None and held is not None:
+            self._pass(held, num_computed - self.window + 1)
         missing = -(-num_tokens // self.block_size) - (len(held.table) if held else 0)
         if missing <= 0:
             return ()
@@ -174,7 +195,7 @@ class KVCacheManager:
             self._keep_promise(promise)
         cache = self.cache
         # Last block first: the beginning of a text is what others are most likely to share, so it is overwritten last.
-        self.pool.release(reversed(held.table), None if cache is None else cache.holds)
+        self.pool.release(reversed(held.own), None if cache is None else cache.holds)
 
     def reset(self) -> None:
         self.pool = BlockPool(self.num_blocks)
@@ -184,7 +205,7 @@ class KVCacheManager:
             self.cache.clear()
 
     def broken(self) -> Iterator[str]:
-        yield from self.pool.broken([held.table for held in self._held.values()])
+        yield from self.pool.broken([held.own for held in self._held.values()])
         promised = Counter(promise for held in self._held.values() for promise in held.promises)
         if promised != self._promised:
             yield f"{self._promised.total()} blocks count as promised, but the requests promise {promised.total()}"
@@ -199,6 +220,15 @@ class KVCacheManager:
         self.prefix_stats.hit_tokens += len(prefix.blocks) * self.block_size
         if prefix.miss is not None:
             self.prefix_stats.misses[prefix.miss] += 1
+
+    def _pass(self, held: _Held, first_seen: int) -> None:
+        """Give up the blocks of positions before `first_seen`, once the cache knows what is in them."""
+        end = first_seen // self.block_size
+        if self.cache is not None and held.place is not None:
+            end = min(end, held.num_known)
+        if end > held.num_passed:
+            passed, held.num_passed = held.table[held.num_passed : end], end
+            self.pool.release(passed, None if self.cache is None else self.cache.holds)
 
     def _take(self, count: int) -> tuple[int, ...]:
         block_ids = self.pool.allocate(count)

@@ -54,7 +54,7 @@ class KVManager(Protocol):
 
     @property
     def tables(self) -> Mapping[RequestKey, Sequence[int]]:
-        """All block tables, for looking at."""
+        """The blocks that each request holds, for looking at: its block table, less what it has passed."""
         ...
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -63,6 +63,11 @@ class KVManager(Protocol):
 
     def block_table(self, key: RequestKey) -> tuple[int, ...]:
         """The request's blocks in order; empty when it has none."""
+        ...
+
+    def num_passed(self, key: RequestKey) -> int:
+        """How many blocks at the beginning of its table the request has given up, since no later token of it sees them.
+        Their ids stay in the table, so that the others keep their places; nobody may read them."""
         ...
 
     def find_prefix(self, namespace: Namespace, token_ids: Sequence[int], known: Prefix) -> Prefix:
@@ -98,10 +103,11 @@ class KVManager(Protocol):
         """What these blocks were to hold never came to be."""
         ...
 
-    def allocate(self, key: RequestKey, num_tokens: int) -> tuple[int, ...] | None:
+    def allocate(self, key: RequestKey, num_tokens: int, num_computed: int = 0) -> tuple[int, ...] | None:
         """Make the request's table hold `num_tokens` in all. Returns the blocks appended to it, often none.
 
-        None when there are not enough free blocks; nothing is changed then.
+        None when there are not enough free blocks. What the first `num_computed` positions alone needed may be given up,
+        in any case: positions computed from now on come after them.
         """
         ...
 

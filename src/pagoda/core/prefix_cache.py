@@ -5,7 +5,8 @@ token depend on all tokens before it. The index finds a block by a hash over tha
 before the tokens themselves have been compared, link by link. So a collision of hashes costs a hit, never a wrong text.
 
 The cache knows blocks, not who holds them: `BlockPool` counts holders and says what is overwritten next. Holders give up
-their blocks last one first, so a block is always overwritten before the one ahead of it in its chain.
+their blocks last one first, so a block is overwritten before the one ahead of it in its chain; but where every layer has a
+window, a request gives up its first blocks while it runs, and what lies behind one that is gone is not found.
 """
 
 from __future__ import annotations

@@ -218,9 +218,8 @@ class Scheduler:
         spoiled = {block for each in later for row in step.rows for block in each.committed.get(row.key, ())}
         if spoiled:
             self.kv.forget_contents(spoiled)
-            failed.update(
-                {each.key: each for each in self.running if spoiled.intersection(self.kv.block_table(each.key))}
-            )
+            tables = self.kv.tables
+            failed.update({each.key: each for each in self.running if spoiled.intersection(tables.get(each.key, ()))})
         events = [event for key in failed for event in self.finish(key, "error", error)]
         # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
         self._dropped += [key for key in step.dropped if key not in self.kv.tables]
@@ -253,7 +252,7 @@ class Scheduler:
 
     def _extend(self, request: Request, num_positions: int) -> tuple[int, ...] | None:
         """Blocks for so many positions in all, others being preempted as needed; None when it was preempted itself."""
-        while (blocks := self.kv.allocate(request.key, num_positions)) is None:
+        while (blocks := self.kv.allocate(request.key, num_positions, request.num_computed_tokens)) is None:
             # Those ahead have their rows in this step already, so only it and those behind can give way. The first never
             # does: whatever the others lose, it comes to its end, and so does each in its turn.
             victim = self.policy.pick_victim(self.running[max(self._place(request), 1) :] or [request])

@@ -153,7 +153,7 @@ class Engine:
         if config.kv_allocation == "contiguous":
             return ContiguousKVCacheManager(self.plan.num_blocks, config.block_size)
         cache = PrefixCache(config.block_size) if config.has_prefix_cache else None
-        return KVCacheManager(self.plan.num_blocks, config.block_size, cache)
+        return KVCacheManager(self.plan.num_blocks, config.block_size, cache, self.spec.widest_window)
 
 
 def _least_format(weight: WeightSpec) -> str:

@@ -2,7 +2,7 @@
 
 Requests that compute about as many tokens over about as many keys form a group, padded to its largest, so that attention
 is a few batched operations a layer whatever the number of requests. Padding never leaves its request: a padded query
-repeats the request's last token, and a padded block is the request's first, so a neighbour's K and V are never touched.
+repeats the request's last token, and a padded block is the request's last, so a neighbour's K and V are never touched.
 """
 
 from __future__ import annotations
@@ -109,8 +109,18 @@ def whole_groups(num_requests: int, query_len: int, num_keys: int) -> tuple[int,
     return num_requests, query_len
 
 
-def torch_batch(arrays: StepArrays, block_size: int, device: torch.device, tile: Tile = whole_groups) -> TorchBatch:
-    """The step's arrays on the device, its requests sorted into groups, and those cut into tiles."""
+def torch_batch(
+    arrays: StepArrays,
+    block_size: int,
+    device: torch.device,
+    tile: Tile = whole_groups,
+    *,
+    widest_window: int | None = None,
+) -> TorchBatch:
+    """The step's arrays on the device, its requests sorted into groups, and those cut into tiles.
+
+    widest_window: of all layers; None where some layer has none.
+    """
 
     def on_device(values: Ints) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype=np.int64)).to(device, non_blocking=True)
@@ -126,7 +136,12 @@ def torch_batch(arrays: StepArrays, block_size: int, device: torch.device, tile:
         width = int(owned.max())
         token_rows = starts[members, None] + np.minimum(queries, lens[:, None] - 1)
         table = arrays.block_table[members, :width]
-        table = np.where(np.arange(width) < owned[:, None], table, table[:, :1])
+        # Blocks in front of every window may be another request's by now; behind the last there are none.
+        seen = np.arange(width) < owned[:, None]
+        if widest_window is not None:
+            first_seen = arrays.positions[starts[members]].astype(np.int64) - widest_window + 1
+            seen &= np.arange(width) >= (first_seen // block_size)[:, None]
+        table = np.where(seen, table, table[np.arange(len(members)), owned - 1][:, None])
         real = queries < lens[:, None]
         places[token_rows[real]] = num_places + np.flatnonzero(real)
         num_places += real.size

@@ -29,14 +29,15 @@ def kv_bytes_per_token(spec: ModelSpec, held: KVHeld) -> int:
     """Bytes of K and V of one token: the sum over layers of 2 × kv_heads × head_dim × bytes of an element; of a latent
     attention (kv_rank + rope_dim) × bytes of an element.
 
-    A layer with a window keeps all its tokens too: its blocks are those of every other layer.
+    A layer with a window has all its tokens too: its blocks are those of every other layer.
     """
     return sum(kv_size(layer.attention, held) for layer in spec.layers)
 
 
 def kv_bytes_seen(spec: ModelSpec, held: KVHeld, num_tokens: int, block_size: int) -> int:
     """Bytes of K and V of one sequence of num_tokens tokens that some later token can see, in whole blocks: what it would
-    take if layers with a window let go of what is outside of it. The engine keeps it (`kv_bytes_per_token`)."""
+    take if each layer with a window let go of what is outside of it. The engine gives up whole blocks, of all layers, so only
+    where every layer has a window, and only while a request runs: the plan counts all its tokens (`kv_bytes_per_token`)."""
     return sum(
         kv_size(layer.attention, held) * kv_tokens_held(layer.attention.window, num_tokens, block_size)
         for layer in spec.layers

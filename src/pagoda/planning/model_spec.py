@@ -156,6 +156,12 @@ class ModelSpec:
         return len(self.layers)
 
     @property
+    def widest_window(self) -> int | None:
+        """How many tokens, itself included, a token sees in that layer where it sees most; None: all before it."""
+        windows = [layer.attention.window for layer in self.layers]
+        return None if None in windows else max(window for window in windows if window is not None)
+
+    @property
     def num_parameters(self) -> int:
         """All parameters, tied ones counted once."""
         return sum(weight.num_elements for weight in self.weights)

@@ -41,11 +41,15 @@ class NullRunner:
     Raises `InvariantError` for a step that no scheduler should ask for, such as positions that leave a gap.
     """
 
-    def __init__(self, vocab_size: int, num_blocks: int, block_size: int, seed: int = 0) -> None:
+    def __init__(
+        self, vocab_size: int, num_blocks: int, block_size: int, seed: int = 0, window: int | None = None
+    ) -> None:
+        """window: a token depends on so many before it; None: on all."""
         self.vocab_size = vocab_size
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.seed = seed
+        self.window = window
         self._cache = array("i", [_EMPTY]) * (num_blocks * block_size)
         self._sequences: dict[RequestKey, _Sequence] = {}
         self._done: deque[RunnerOutput] = deque()
@@ -131,12 +135,13 @@ class NullRunner:
         return next((token_id for token_id in candidates if token_id not in barred), likeliest)
 
     def _read(self, sequence: _Sequence, end: int) -> int:
-        """A checksum of positions 0 … end - 1 as they are in the cache."""
+        """A checksum of positions 0 … end - 1, or of those within the window, as they are in the cache."""
         checksum = self.seed & 0xFFFFFFFF
         size = self.block_size
-        for index in range(-(-end // size)):
+        first = 0 if self.window is None else max(0, end - self.window)
+        for index in range(first // size, -(-end // size)):
             start = sequence.block_table[index] * size
-            tokens = self._cache[start : start + min(size, end - index * size)]
+            tokens = self._cache[start + max(0, first - index * size) : start + min(size, end - index * size)]
             if _EMPTY in tokens:
                 raise InvariantError(f"{sequence.request.key} has lost what was in block {start // size} of its table")
             checksum = zlib.crc32(tokens.tobytes(), checksum)

@@ -68,13 +68,15 @@ class TorchRunner:
         *,
         weight_bytes: int,
         tile: Tile = whole_groups,
+        widest_window: int | None = None,
     ) -> None:
         """real_vocab_size: tokens that there really are; what the embedding table has beyond them is padding.
         weight_bytes: what the model's weights take. tile: how much attention takes at once.
+        widest_window: of all layers; None where some layer has none.
         """
         cache = ops.cache
         self.held = HeldBytes(weight_bytes, sum(tensor.nbytes for tensor in (*cache.keys, *cache.values)))
-        self._model, self._ops, self._tile = model, ops, tile
+        self._model, self._ops, self._tile, self._widest_window = model, ops, tile, widest_window
         self._device, self._vocab_size = device, real_vocab_size
         self._requests = RunningRequests(inputs, real_vocab_size)
         self._launched: _Launched | None = None
@@ -110,7 +112,13 @@ class TorchRunner:
 
     def _forward(self, prepared: PreparedStep) -> torch.Tensor:
         """Logits [rows of logits, vocabulary with padding], float32."""
-        batch = torch_batch(prepared.batch, self._ops.cache.block_size, self._device, self._tile)
+        batch = torch_batch(
+            prepared.batch,
+            self._ops.cache.block_size,
+            self._device,
+            self._tile,
+            widest_window=self._widest_window,
+        )
         self._ops.cache.zero_blocks(batch.new_blocks)
         return self._model.forward(self._ops, batch)
 
@@ -209,7 +217,16 @@ def build_torch_runner(
         return attention_tile(spec, num_rows=num_rows, num_queries=num_queries, context=context, element_bytes=size)
 
     ops = TorchOps(cache)
-    return TorchRunner(model, ops, inputs, torch_device, vocab_size, weight_bytes=weights.num_bytes, tile=tile)
+    return TorchRunner(
+        model,
+        ops,
+        inputs,
+        torch_device,
+        vocab_size,
+        weight_bytes=weights.num_bytes,
+        tile=tile,
+        widest_window=spec.widest_window,
+    )
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
