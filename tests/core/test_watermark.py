@@ -47,6 +47,14 @@ def test_what_is_shared_does_not_come_back() -> None:
     assert all_of_it.headroom([sharing], candidate, 100, 4) == (40 - (70 - 48)) // 4 + 1
 
 
+def test_who_has_more_than_a_window_grows_no_more() -> None:
+    windowed = ExpectedGrowth(window=16)
+    # All are expected to generate 20 tokens more. With blocks of 4 they grow to 20 positions: by 0, 8, and 5 tokens.
+    running, candidate = [generating(60, 0, 40), generating(12, 0, 40)], generating(15, 0, 40)
+    assert windowed.headroom(running, candidate, 100, 4) == -(-13 // 4)
+    assert ExpectedGrowth().headroom(running, candidate, 100, 4) == 3 * 20 // 4
+
+
 def test_a_block_is_left_for_each_who_runs() -> None:
     assert having_seen(0).headroom([generating(8, 30, 31)] * 9, generating(8, 0, 1), 100, 16) == 9
 

@@ -87,6 +87,16 @@ def test_a_cache_that_is_too_small_for_whole_texts_runs_them_without_preemption(
     assert preemptions(None) > 0
 
 
+def test_as_many_enter_as_their_windows_leave_room_for() -> None:
+    def at_once(window: int | None) -> int:
+        driver = Driver(make_scheduler(num_blocks=16, block_size=4, window=window, watermark=None))
+        driver.add(*[make_request(name, 8, 48) for name in ("a", "bb", "ccc")])
+        driver.turn()
+        return driver.scheduler.num_running
+
+    assert (at_once(8), at_once(None)) == (3, 1)
+
+
 @pytest.mark.parametrize("depth", [0, 1])
 def test_windows_change_no_text_whatever_the_traffic(depth: int) -> None:
     """With prefix cache and preemption; a runner that reads anything that was given up finds another text, or none."""

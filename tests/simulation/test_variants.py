@@ -55,6 +55,18 @@ def test_waste_is_what_is_allocated_and_holds_no_token() -> None:
     assert paged.kv_peak == contiguous.kv_peak == 4 / 64
 
 
+def test_a_window_lets_more_run_and_what_is_given_up_is_no_waste() -> None:
+    """Each has 12 blocks at its end, of which a window of 8 tokens touches 3. Of 28 blocks, all 4 requests find enough."""
+    arrivals = [Arrival(0.0, 4, 45)] * 4
+    fields = {"num_blocks": 28, "block_size": 4}
+    windowed = run(arrivals, window=8, **fields)
+    assert windowed.duration == 45.0
+    assert windowed.num_preemptions == 0
+    assert windowed.kv_peak == 4 * 3 / 28
+    assert 0 < windowed.kv_waste < 0.5
+    assert run(arrivals, **fields).duration > 45.0
+
+
 def test_a_fragmented_cache_makes_a_contiguous_request_wait() -> None:
     """Of 12 blocks, 4 to 7 are in use until 4 s: 8 are free, and 5 in a row are asked for at 1 s. 4 lie outside of any gap
     that is the largest, in 3 of the 5 seconds."""

@@ -124,6 +124,7 @@ class _Replica:
             prefix_cache=_has_prefix_cache(settings, load),
             prefill_replicas=settings.prefill_replicas,
             transfer_bandwidth=settings.transfer_bandwidth,
+            window=self.deployment.spec.widest_window,
             **choices,
         )
         return Scenario(

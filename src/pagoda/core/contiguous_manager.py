@@ -23,6 +23,7 @@ class ContiguousKVCacheManager:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.pool = RunPool(num_blocks)
+        self.window = None
         self.prefix_stats = PrefixStats()
         self._tables: dict[RequestKey, range] = {}
 

@@ -48,6 +48,11 @@ class KVManager(Protocol):
     def prefix_stats(self) -> PrefixStats: ...
 
     @property
+    def window(self) -> int | None:
+        """How many tokens a token sees, itself included, where requests give up what they will not see again; else None."""
+        ...
+
+    @property
     def largest_allocation(self) -> int:
         """The most blocks that one request could be given now. Free blocks beyond it are of no use to it."""
         ...

@@ -95,7 +95,7 @@ class Scheduler:
         self.kv = kv
         self.policy = policy
         self.mixing = mixing or Mixed()
-        self.watermark = watermark or ExpectedGrowth()
+        self.watermark = watermark or ExpectedGrowth(kv.window)
         self.max_running = min(config.max_num_seqs, config.max_batched_tokens)
         self.requests: dict[str, dict[int, Request]] = {}
         self.running: list[Request] = []

@@ -50,9 +50,13 @@ class ExpectedGrowth:
     all expected to end with their average, they would all grow and none give back. To reserve all of max_tokens would
     leave most of the cache empty, as few come near it where callers leave it at its default, the whole context; a fixed
     share of the blocks knows nothing of how many will be needed.
+
+    window: a request with that many positions in the cache grows no more, since it gives up a block for each that it takes.
+    What it gives back at its end is not counted on then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window: int | None = None) -> None:
+        self._window = window
         self._last: deque[float] = deque([FIRST_SHARE], NUM_REMEMBERED)
         self._shares = [FIRST_SHARE]
 
@@ -60,8 +64,10 @@ class ExpectedGrowth:
         ends = []
         for request in (*running, candidate):
             generated = len(request.output_token_ids) + request.num_pending
-            left = self.expected(request, generated) - generated
-            ends.append((left, request.num_prompt_tokens + generated - request.num_cached_tokens))
+            left, positions = self.expected(request, generated) - generated, request.num_prompt_tokens + generated
+            room = left if self._window is None else max(0, self._window + block_size - positions)
+            # Who stops growing before it ends keeps what it has grown by.
+            ends.append((left, positions - request.num_cached_tokens) if left <= room else (room, -room))
         ends.sort()
         alive, returned, worst = len(ends), 0, 0
         for left, held in ends:

@@ -34,6 +34,7 @@ class ClusterConfig:
         only in steps in which nobody decodes).
     prefill_replicas: so many of `num_replicas` compute prompts and hand their K and V over `transfer_bandwidth` (bytes a
         second) to the others, which decode; 0: all do both.
+    window: of the model, where every layer has one (`ModelSpec.widest_window`): running requests give up what fell out of it.
     prefix_cache: K and V of full blocks are kept and shared by prompts that begin alike (`Arrival.prefix`); paged only.
     """
 
@@ -50,3 +51,4 @@ class ClusterConfig:
     prefill_replicas: int = 0
     transfer_bandwidth: float | None = None
     prefix_cache: bool = False
+    window: int | None = None

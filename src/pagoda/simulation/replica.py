@@ -16,12 +16,9 @@ from pagoda.core.step import TokenEvent
 from pagoda.planning.costs import CostModel
 from pagoda.planning.step_time import StepTimer
 from pagoda.runner.simulated import SimulatedRunner
-from pagoda.simulation.cluster import Allocation, ClusterConfig, Order
+from pagoda.simulation.cluster import ClusterConfig, Order
 from pagoda.simulation.result import ReplicaUse
 
-MANAGERS: Mapping[Allocation, Callable[[int, int], KVManager]] = MappingProxyType(
-    {"paged": KVCacheManager, "contiguous": ContiguousKVCacheManager}
-)
 ORDERS: Mapping[Order, Callable[[], Mixing]] = MappingProxyType(
     {"mixed": Mixed, "prefill-first": PrefillFirst, "decode-first": DecodeFirst}
 )
@@ -58,6 +55,8 @@ class Replica:
         free = kv.num_free_blocks
         blocks = kv.num_blocks - free
         tokens_held = sum([request.num_computed_tokens for request in scheduler.running])
+        if kv.window is not None:
+            tokens_held -= kv.block_size * sum([kv.num_passed(request.key) for request in scheduler.running])
         if kv.shares:
             # What several requests hold is there once; shared blocks are full.
             tokens_held -= kv.block_size * (sum(map(len, kv.tables.values())) - blocks)
@@ -72,10 +71,11 @@ def make_scheduler(config: ClusterConfig) -> Scheduler:
     """A scheduler with KV blocks of its own, as the engine makes them but for what `config` wants otherwise."""
     limits = SchedulerConfig(config.max_num_seqs, config.max_batched_tokens, config.prefill_chunk)
     manager: KVManager
-    if config.prefix_cache and config.allocation == "paged":
-        manager = KVCacheManager(config.num_blocks, config.block_size, PrefixCache(config.block_size))
+    if config.allocation == "contiguous":
+        manager = ContiguousKVCacheManager(config.num_blocks, config.block_size)
     else:
-        manager = MANAGERS[config.allocation](config.num_blocks, config.block_size)
+        cache = PrefixCache(config.block_size) if config.prefix_cache else None
+        manager = KVCacheManager(config.num_blocks, config.block_size, cache, config.window)
     mixing = ORDERS[config.order]()
     if config.batching == "static":
         mixing = OneBatchAtATime(mixing)
