@@ -32,14 +32,22 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=512, help="tokens that are scored together")
     parser.add_argument("--devices", default="reference,cpu", help="comma-separated; the first is the measure")
     parser.add_argument("--quantization", default="none", help="on device cpu")
+    parser.add_argument(
+        "--kv", default="auto", help="formats of the KV cache on device cpu, comma-separated: each is measured"
+    )
     arguments = parser.parse_args()
     text = arguments.text.read_text(encoding="utf-8")
     first: float | None = None
-    print(f"{'device':<24} {'tokens':>8} {'perplexity':>11} {'against the first':>18} {'seconds':>8}")
-    for device in arguments.devices.split(","):
+    print(f"{'device':<34} {'tokens':>8} {'perplexity':>11} {'against the first':>18} {'seconds':>8}")
+    for device, kv in runs(arguments.devices.split(","), arguments.kv.split(",")):
         quantization = arguments.quantization if device == "cpu" else "none"
         with LLM(
-            arguments.model, device=device, quantization=quantization, max_model_len=arguments.window, progress=True
+            arguments.model,
+            device=device,
+            quantization=quantization,
+            kv_cache_dtype=kv,
+            max_model_len=arguments.window,
+            progress=True,
         ) as llm:
             token_ids = llm.tokenizer.encode(text)[: arguments.tokens]
             started = time.perf_counter()
@@ -47,9 +55,13 @@ def main() -> None:
             seconds = time.perf_counter() - started
             first = first or perplexity
             change = f"{100 * (perplexity / first - 1):+.3f}%"
-            print(
-                f"{llm.device!s:<24} {len(token_ids):>8,} {perplexity:>11.4f} {change:>18} {seconds:>8.1f}", flush=True
-            )
+            named = f"{llm.device!s}{'' if kv == 'auto' else f', KV {kv}'}"
+            print(f"{named:<34} {len(token_ids):>8,} {perplexity:>11.4f} {change:>18} {seconds:>8.1f}", flush=True)
+
+
+def runs(devices: Sequence[str], kv: Sequence[str]) -> list[tuple[str, str]]:
+    """Each device with its formats of the KV cache; others than cpu have but one."""
+    return [(device, name) for device in devices for name in (kv if device == "cpu" else ("auto",))]
 
 
 def windows(token_ids: Sequence[int], size: int) -> list[Sequence[int]]:

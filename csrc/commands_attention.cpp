@@ -15,6 +15,10 @@ struct Attention {
   float scale;
   const AttentionPlan& plan;
 
+  void attend(const AttentionTask& task, size_t split, const Partial& partial, void* scratch) const {
+    kernels.attend[static_cast<int>(layer.format)](task, split, partial, scratch);
+  }
+
   size_t rows_per_token() const { return plan.shape().group; }
   size_t partial_bytes() const {
     return align64(plan.max_item_rows() * (layer.head_dim + 2) * sizeof(float));
@@ -24,8 +28,8 @@ struct Attention {
   AttentionTask task(const Step& step, const AttentionPlan::Unit& unit, size_t kv_head, size_t kv_heads) const {
     const size_t column = kv_head * plan.shape().group * layer.head_dim;
     return {q.row(unit.first_row).f32 + column, q.f32_stride(), unit.num_tokens, unit.start, kv_heads, plan.shape().group,
-            layer.head_dim, scale, plan.shape().window, layer.k + kv_head * layer.head_elements,
-            layer.v + kv_head * layer.head_elements, layer.block_elements, block_size,
+            layer.head_dim, scale, plan.shape().window, layer.keys(0, kv_head), layer.values(0, kv_head),
+            layer.key_block_bytes(), layer.value_block_bytes(), block_size,
             step.block_table + unit.seq * step.max_blocks};
   }
 
@@ -79,9 +83,9 @@ class Attend final : public Command {
     const size_t rows = heads * unit.num_tokens * task.heads;
     uint8_t* const mine = scratch + kernel_scratch_;
     const Partial running = attention_.scratch_partial(mine, 0), next = attention_.scratch_partial(mine, 1);
-    attention_.kernels.attend(task, unit.first_split, running, scratch);
+    attention_.attend(task, unit.first_split, running, scratch);
     for (size_t split = unit.first_split + 1; split < unit.end_split; ++split) {
-      attention_.kernels.attend(task, split, next, scratch);
+      attention_.attend(task, split, next, scratch);
       attention_.kernels.merge(running, next, rows, task.head_dim);
     }
     float* const line = reinterpret_cast<float*>(mine + 2 * attention_.partial_bytes());
@@ -96,7 +100,7 @@ class Attend final : public Command {
     const AttentionPlan::Unit& unit = attention_.plan.unit_of_item(item);
     const size_t splits = unit.end_split - unit.first_split, kv_head = (item - unit.first_item) / splits;
     const size_t split = unit.first_split + (item - unit.first_item) % splits;
-    attention_.kernels.attend(attention_.task(step, unit, kv_head, 1), split, attention_.plan.partial(unit, kv_head, split),
+    attention_.attend(attention_.task(step, unit, kv_head, 1), split, attention_.plan.partial(unit, kv_head, split),
                               scratch);
   }
 

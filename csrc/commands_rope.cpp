@@ -69,12 +69,12 @@ class RopeAndStoreKV {
     const float* in = qkv_.row(t).f32;
     float* const q = q_.row(t).f32;
     for (size_t h = 0; h < heads_.num_heads; ++h, in += head_dim) prepare(in, heads_.q_norm, t, q + h * head_dim);
-    const size_t slot = static_cast<size_t>(step.slot_mapping[t]), offset = slot % block_size_;
+    const size_t slot = static_cast<size_t>(step.slot_mapping[t]), block = slot / block_size_, offset = slot % block_size_;
     const float* value = in + layer_.kv_heads * head_dim;
     for (size_t h = 0; h < layer_.kv_heads; ++h, in += head_dim, value += head_dim) {
       prepare(in, heads_.k_norm, t, key);
-      const size_t at = slot / block_size_ * layer_.block_elements + h * layer_.head_elements;
-      kernels_.store_kv(key, value, head_dim, offset, layer_.k + at, layer_.v + at);
+      kernels_.store_kv[static_cast<int>(layer_.format)](key, value, head_dim, offset, layer_.keys(block, h),
+                                                         layer_.values(block, h));
     }
   }
 

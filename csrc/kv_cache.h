@@ -1,4 +1,4 @@
-// The paged K and V of every layer, bf16. Layout: kernels/kernels.h.
+// The paged K and V of every layer. Layout of a block: kv_format.h.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kv_format.h"
 #include "memory.h"
 
 namespace pagoda {
@@ -15,16 +16,26 @@ class KVCache {
   struct Layer {
     size_t kv_heads;
     size_t head_dim;
-    uint16_t* k;   // of block 0
-    uint16_t* v;
-    size_t head_elements;    // of one block and K/V head, in each of K and V
-    size_t block_elements;   // of one block
+    KVFormat format;
+    size_t key_head_bytes;   // of one block and K/V head
+    size_t value_head_bytes;
+    uint8_t* k;              // of block 0
+    uint8_t* v;
+
+    size_t key_block_bytes() const { return kv_heads * key_head_bytes; }
+    size_t value_block_bytes() const { return kv_heads * value_head_bytes; }
+    uint8_t* keys(size_t block, size_t kv_head) const { return k + block * key_block_bytes() + kv_head * key_head_bytes; }
+    uint8_t* values(size_t block, size_t kv_head) const {
+      return v + block * value_block_bytes() + kv_head * value_head_bytes;
+    }
   };
 
   // layers: (kv_heads, head_dim). Pages are not touched before they are written. Throws std::bad_alloc, also for a size
-  // that no number holds, and std::invalid_argument for no heads, an odd head_dim or a block_size that is no multiple of 16.
-  KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size);
+  // that no number holds, and std::invalid_argument for no heads, a head_dim that the format does not have or a block_size
+  // that is no multiple of 16.
+  KVCache(const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size, KVFormat format);
 
+  KVFormat format() const { return format_; }
   size_t num_blocks() const { return num_blocks_; }
   size_t block_size() const { return block_size_; }
   size_t num_bytes() const { return memory_.bytes(); }
@@ -37,9 +48,10 @@ class KVCache {
   void read_values(size_t layer, size_t block, float* out) const;
 
  private:
-  template <class Place>
-  void read(const Layer& layer, const uint16_t* block, float* out, Place place) const;
+  template <class Number>
+  void read(const Layer& layer, float* out, Number number) const;
 
+  KVFormat format_;
   size_t num_blocks_;
   size_t block_size_;
   Memory memory_;

@@ -59,6 +59,17 @@ std::vector<std::string> input_forms(const Matrix& matrix) {
   return names;
 }
 
+KVFormat kv_format_named(const std::string& name) {
+  for (int i = 0; i < kNumKVFormats; ++i)
+    if (name == kKVFormatNames[i]) return static_cast<KVFormat>(i);
+  throw std::invalid_argument("format is '" + name + "', must be bf16 or int8");
+}
+
+void new_cache(KVCache* self, const std::vector<std::pair<size_t, size_t>>& layers, size_t num_blocks, size_t block_size,
+               const std::string& format) {
+  new (self) KVCache(layers, num_blocks, block_size, kv_format_named(format));
+}
+
 nb::object read_block(const KVCache& cache, size_t layer, size_t block, bool keys) {
   if (layer >= cache.layers().size()) throw std::out_of_range("layer is out of range");
   if (block >= cache.num_blocks()) throw std::out_of_range("block is out of range");
@@ -110,9 +121,9 @@ void bind_tensors(nb::module_& module) {
       }, "row"_a);
 
   nb::class_<KVCache>(module, "KVCache")
-      .def(nb::init<const std::vector<std::pair<size_t, size_t>>&, size_t, size_t>(), "layers"_a, "num_blocks"_a,
-           "block_size"_a)
+      .def("__init__", &new_cache, "layers"_a, "num_blocks"_a, "block_size"_a, "format"_a = "bf16")
       .def_prop_ro("num_bytes", &KVCache::num_bytes)
+      .def_prop_ro("format", [](const KVCache& cache) { return kKVFormatNames[static_cast<int>(cache.format())]; })
       .def("keys", [](const KVCache& cache, size_t layer, size_t block) { return read_block(cache, layer, block, true); },
            "layer"_a, "block"_a)
       .def("values",

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../format.h"
+#include "../kv_format.h"
 #include "../tensor.h"
 
 namespace pagoda {
@@ -42,11 +43,8 @@ struct NormTask {
 enum class Activation : uint8_t { silu, gelu_tanh };
 
 // One request's attention in one layer: the queries of `num_tokens` tokens at positions start …, all heads that share one
-// of `kv_heads` K/V heads beside each other. K and V are read from the paged cache only, where this step's are already
-// stored. Fastest with 64 to 128 rows (tokens × heads), a multiple of 8.
-//
-// Cache of one layer, bf16: K [block][kv_head][block_size / 16][head_dim / 2][16 keys][2], so that 16 keys are 16 lanes;
-// V [block][kv_head][block_size / 2][head_dim][2], so that a pair of keys is a pair of inputs. head_dim is even.
+// of `kv_heads` K/V heads beside each other. K and V are read from the paged cache only (kv_format.h), where this step's are
+// already stored. Fastest with 64 to 128 rows (tokens × heads), a multiple of 8.
 struct AttentionTask {
   const float* q;            // [num_tokens] rows of q_stride, the first K/V head's first query head at column 0
   size_t q_stride;
@@ -57,9 +55,10 @@ struct AttentionTask {
   size_t head_dim;
   float scale;
   size_t window;             // 0: none
-  const uint16_t* k;         // the layer's K, and V, of the first K/V head in block 0
-  const uint16_t* v;
-  size_t block_stride;       // elements from one block to the next
+  const uint8_t* k;          // the layer's K, and V, of the first K/V head in block 0
+  const uint8_t* v;
+  size_t key_block_bytes;    // from one block to the next
+  size_t value_block_bytes;
   size_t block_size;         // a multiple of 16
   const int32_t* block_table;
 };
@@ -112,10 +111,11 @@ struct Kernels {
   // Rotates the first 2 × half numbers of a head in place: element i with i + half.
   void (*rotate)(float* head, const float* cosine, const float* sine, size_t half);
   // K and V of one token and K/V head into the cache; k and v point to the block and K/V head, offset is inside the block.
-  void (*store_kv)(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
+  void (*store_kv[kNumKVFormats])(const float* key, const float* value, size_t head_dim, size_t offset, uint8_t* k,
+                                  uint8_t* v);
 
   // Scores, softmax and values over one split. scratch: attention_scratch(head_dim) bytes, 64-aligned.
-  void (*attend)(const AttentionTask&, size_t split, const Partial& out, void* scratch);
+  void (*attend[kNumKVFormats])(const AttentionTask&, size_t split, const Partial& out, void* scratch);
   size_t (*attention_scratch)(size_t head_dim);
   // Joins what `next` found to `running`, rows × head_dim; the order of joins is that of the splits.
   void (*merge)(const Partial& running, const Partial& next, size_t rows, size_t head_dim);

@@ -14,6 +14,7 @@ struct f32x16 { __m256 a, b; };
 struct i32x16 { __m256i a, b; };
 struct u8x64 { __m256i a, b; };      // 16 lanes of 4 unsigned bytes
 struct bf16x32 { __m256i a, b; };    // 16 lanes of 2 bf16
+struct i16x32 { __m256i a, b; };     // 16 lanes of 2 integers
 
 namespace detail {
 // All bits of the first n lanes.
@@ -148,6 +149,9 @@ inline f32x16 load_half(const void* p) {
   const uint8_t* bytes = static_cast<const uint8_t*>(p);
   return {_mm256_cvtph_ps(detail::load128(bytes)), _mm256_cvtph_ps(detail::load128(bytes + 16))};
 }
+inline uint16_t to_half(float x) {
+  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
+}
 inline f32x16 load_bf16(const uint16_t* p) {
   return {detail::widen(detail::load128(p)), detail::widen(detail::load128(p + 8))};
 }
@@ -175,6 +179,10 @@ inline void store_i8(int8_t* p, i32x16 x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+inline void store_i16(int16_t* p, i32x16 x) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
 }
 inline f32x16 load_u8(const uint8_t* p) {
   return to_f32({_mm256_cvtepu8_epi32(detail::load64(p)), _mm256_cvtepu8_epi32(detail::load64(p + 8))});
@@ -222,6 +230,18 @@ inline bf16x32 spread2(const uint16_t* p) {
 inline bf16x32 load_pairs(const uint16_t* p) { return {detail::load256(p), detail::load256(p + 16)}; }
 inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
   return {detail::dot2(acc.a, weights.a, x.a), detail::dot2(acc.b, weights.b, x.b)};
+}
+
+inline i16x32 spread2(const int16_t* p) {
+  int32_t two;
+  __builtin_memcpy(&two, p, 4);
+  return {_mm256_set1_epi32(two), _mm256_set1_epi32(two)};
+}
+inline i16x32 load_pairs(const int8_t* p) {
+  return {_mm256_cvtepi8_epi16(detail::load128(p)), _mm256_cvtepi8_epi16(detail::load128(p + 16))};
+}
+inline i32x16 dot2(i32x16 acc, i16x32 codes, i16x32 x) {
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(codes.a, x.a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(codes.b, x.b))};
 }
 
 inline constexpr int kDenseRows = 4, kDenseTiles = 1;

@@ -23,6 +23,7 @@ using f32x16 = __m512;
 using i32x16 = __m512i;
 using u8x64 = __m512i;     // 16 lanes of 4 unsigned bytes
 using bf16x32 = __m512i;   // 16 lanes of 2 bf16
+using i16x32 = __m512i;    // 16 lanes of 2 integers
 
 inline __mmask16 first(size_t n) { return static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << n) - 1); }
 
@@ -51,6 +52,10 @@ inline f32x16 scale_by_power(f32x16 a, f32x16 n) { return _mm512_scalef_ps(a, n)
 
 // narrower floats
 inline f32x16 load_half(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+// The bits of a half, to nearest even.
+inline uint16_t to_half(float x) {
+  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
+}
 inline f32x16 load_bf16(const uint16_t* p) {
   const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
@@ -69,6 +74,10 @@ inline f32x16 to_f32(i32x16 a) { return _mm512_cvtepi32_ps(a); }
 inline int32_t sum_i32(i32x16 a) { return _mm512_reduce_add_epi32(a); }
 // Lanes within −128 … 127 as bytes.
 inline void store_i8(int8_t* p, i32x16 x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
+// Lanes within −32768 … 32767.
+inline void store_i16(int16_t* p, i32x16 x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x));
+}
 inline f32x16 load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -119,6 +128,18 @@ inline bf16x32 load_pairs(const uint16_t* p) { return _mm512_loadu_si512(p); }
 inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
   return _mm512_dpbf16_ps(acc, (__m512bh)weights, (__m512bh)x);
 }
+
+// Two integers of 16 bits, in every lane; and pairs of codes of 8.
+inline i16x32 spread2(const int16_t* p) {
+  int32_t two;
+  __builtin_memcpy(&two, p, 4);
+  return _mm512_set1_epi32(two);
+}
+inline i16x32 load_pairs(const int8_t* p) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+// acc + the two products of each lane.
+inline i32x16 dot2(i32x16 acc, i16x32 codes, i16x32 x) { return _mm512_dpwssd_epi32(acc, codes, x); }
 
 // Of dense products: rows and tiles whose sums stay in registers together, beside the weights.
 inline constexpr int kDenseRows = 8, kDenseTiles = 3;

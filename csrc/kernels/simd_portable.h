@@ -13,6 +13,7 @@ struct f32x16 { float lane[16]; };
 struct i32x16 { int32_t lane[16]; };
 struct u8x64 { uint8_t byte[64]; };       // 16 lanes of 4 unsigned bytes
 struct bf16x32 { uint16_t half[32]; };    // 16 lanes of 2 bf16
+struct i16x32 { int16_t half[32]; };      // 16 lanes of 2 integers
 
 namespace detail {
 template <class F>
@@ -36,6 +37,14 @@ inline float from_half(uint16_t h) {
   if (rest >= 0x7C00u) return from_bits(sign | 0x7F800000u | (rest & 0x3FFu) << 13);
   const float magnitude = from_bits(rest << 13) * 0x1p112f;
   return rest < 0x400u ? (sign ? -1.0f : 1.0f) * (static_cast<float>(rest) * 0x1p-24f) : from_bits(sign | to_bits(magnitude));
+}
+// To nearest even. A float of 0.5 has the last place of a half's denormals.
+inline uint16_t to_half(float x) {
+  const uint32_t sign = to_bits(x) >> 16 & 0x8000u, magnitude = to_bits(x) & 0x7FFFFFFFu;
+  uint32_t half = (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+  if (magnitude < 0x38800000u) half = to_bits(from_bits(magnitude) + 0.5f) - to_bits(0.5f);
+  if (magnitude >= 0x477FF000u) half = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
+  return static_cast<uint16_t>(sign | half);
 }
 inline uint16_t to_bf16(float x) {
   const uint32_t bits = to_bits(x), magnitude = bits & 0x7FFFFFFFu;
@@ -90,6 +99,7 @@ inline f32x16 load_half(const void* p) {
   __builtin_memcpy(halves, p, 32);
   return detail::each([&](int i) { return detail::from_half(halves[i]); });
 }
+inline uint16_t to_half(float x) { return detail::to_half(x); }
 inline f32x16 load_bf16(const uint16_t* p) { return detail::each([&](int i) { return detail::from_bf16(p[i]); }); }
 inline void store_bf16_first(uint16_t* p, f32x16 x, size_t n) {
   for (size_t i = 0; i < n && i < 16; ++i) p[i] = detail::to_bf16(x.lane[i]);
@@ -106,6 +116,7 @@ inline int32_t sum_i32(i32x16 a) {
   return r;
 }
 inline void store_i8(int8_t* p, i32x16 x) { for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(x.lane[i]); }
+inline void store_i16(int16_t* p, i32x16 x) { for (int i = 0; i < 16; ++i) p[i] = static_cast<int16_t>(x.lane[i]); }
 inline f32x16 load_u8(const uint8_t* p) { return detail::each([&](int i) { return static_cast<float>(p[i]); }); }
 inline f32x16 load_i8(const int8_t* p) { return detail::each([&](int i) { return static_cast<float>(p[i]); }); }
 
@@ -142,6 +153,22 @@ inline f32x16 dot2(f32x16 acc, bf16x32 weights, bf16x32 x) {
   return detail::each([&](int i) {
     const float low = detail::from_bf16(weights.half[2 * i]) * detail::from_bf16(x.half[2 * i]);
     return acc.lane[i] + low + detail::from_bf16(weights.half[2 * i + 1]) * detail::from_bf16(x.half[2 * i + 1]);
+  });
+}
+
+inline i16x32 load_pairs(const int8_t* p) {
+  i16x32 r;
+  for (int i = 0; i < 32; ++i) r.half[i] = p[i];
+  return r;
+}
+inline i16x32 spread2(const int16_t* p) {
+  i16x32 r;
+  for (int i = 0; i < 16; ++i) r.half[2 * i] = p[0], r.half[2 * i + 1] = p[1];
+  return r;
+}
+inline i32x16 dot2(i32x16 acc, i16x32 codes, i16x32 x) {
+  return detail::each_i32([&](int i) {
+    return acc.lane[i] + codes.half[2 * i] * x.half[2 * i] + codes.half[2 * i + 1] * x.half[2 * i + 1];
   });
 }
 

@@ -25,8 +25,10 @@ const Kernels* kernels() {
     t.gated_activation = gated_activation;
     t.activation = activation;
     t.rotate = rotate;
-    t.store_kv = store_kv;
-    t.attend = attend;
+    for (int i = 0; i < kNumKVFormats; ++i) {
+      t.store_kv[i] = store_kv(static_cast<KVFormat>(i));
+      t.attend[i] = attend(static_cast<KVFormat>(i));
+    }
     t.attention_scratch = attention_scratch;
     t.merge = merge;
     t.finish = finish;

@@ -21,10 +21,12 @@ void write_row(const float* x, size_t n, const RowOut& out);
 void gated_activation(const float* gate, const float* up, size_t step_16, size_t n, Activation, const RowOut& out);
 void activation(const float* x, size_t n, Activation, const RowOut& out);
 
-// attention.cpp
+// attention*.cpp
 void rotate(float* head, const float* cosine, const float* sine, size_t half);
-void store_kv(const float* key, const float* value, size_t head_dim, size_t offset, uint16_t* k, uint16_t* v);
-void attend(const AttentionTask&, size_t split, const Partial& out, void* scratch);
+using StoreKernel = void (*)(const float* key, const float* value, size_t head_dim, size_t offset, uint8_t* k, uint8_t* v);
+StoreKernel store_kv(KVFormat format);
+using AttendKernel = void (*)(const AttentionTask&, size_t split, const Partial& out, void* scratch);
+AttendKernel attend(KVFormat format);
 size_t attention_scratch(size_t head_dim);
 void merge(const Partial& running, const Partial& next, size_t rows, size_t head_dim);
 void finish(const float* values, float sum, size_t head_dim, float* out);

@@ -71,15 +71,20 @@ class Matrix:
         """One output's weights, [in_features]: what the embedding of that token would be."""
 
 class KVCache:
-    """The paged K and V of every layer in bf16, zeroed. Layout: csrc/kernels/kernels.h."""
+    """The paged K and V of every layer, zeroed. Layout: csrc/kv_format.h."""
 
-    def __init__(self, layers: Sequence[tuple[int, int]], num_blocks: int, block_size: int) -> None:
-        """layers: (kv_heads, head_dim) of each; head_dim even, block_size a multiple of 16. Raises ValueError, and
-        MemoryError for more bytes than there are, or than 64 bits can count."""
+    def __init__(
+        self, layers: Sequence[tuple[int, int]], num_blocks: int, block_size: int, format: str = "bf16"
+    ) -> None:
+        """layers: (kv_heads, head_dim) of each; block_size a multiple of 16. format: "bf16", with any even head_dim, or
+        "int8" (codes within ±127 with an fp16 scale for each token and K/V head, of K and of V), with multiples of 4 up to
+        512. Raises ValueError, and MemoryError for more bytes than there are, or than 64 bits can count."""
+    @property
+    def format(self) -> str: ...
     @property
     def num_bytes(self) -> int: ...
     def keys(self, layer: int, block: int) -> Float32:
-        """[block_size, kv_heads, head_dim], for tests."""
+        """[block_size, kv_heads, head_dim], for tests: what the format stands for."""
     def values(self, layer: int, block: int) -> Float32: ...
 
 class Program:

@@ -46,7 +46,7 @@ class EngineConfig:
         str,
         Knob(
             "Number format of weights, activations and KV cache on cuda (auto: bfloat16) and reference (auto: float32); "
-            "cpu takes auto only: weights as they are stored, the KV cache in bfloat16.",
+            "cpu takes auto only: weights as they are stored, the KV cache as kv_cache_dtype says.",
             choices=("auto", "float32", "bfloat16", "float16"),
         ),
     ] = "auto"
@@ -57,6 +57,14 @@ class EngineConfig:
             choices=("none", "int8", "int4"),
         ),
     ] = "none"
+    kv_cache_dtype: Annotated[
+        str,
+        Knob(
+            "Number format of the KV cache (auto: bfloat16 on cpu, elsewhere as dtype); int8, on the CPU only, takes half the "
+            "memory: codes with a scale for each token and K/V head.",
+            choices=("auto", "bfloat16", "int8"),
+        ),
+    ] = "auto"
     max_model_len: Annotated[
         int | None,
         Knob(

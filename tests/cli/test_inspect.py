@@ -43,8 +43,14 @@ def test_by_default_the_model_is_as_the_cpu_holds_it(tiny_model: Path, capsys: p
     assert (stored["dtype"], int8["dtype"]) == ("stored", "int8")
     assert stored["weight_bytes_as_stored"] <= stored["weight_bytes"] < 1.1 * stored["weight_bytes_as_stored"]
     assert int8["weight_bytes"] < 0.5 * stored["weight_bytes"]
-    # K and V are bfloat16.
+    assert stored["kv_dtype"] == int8["kv_dtype"] == "bfloat16"
     assert stored["kv_bytes_per_token"] == int8["kv_bytes_per_token"] == LAYERS * 2 * KV_HEADS * HEAD_DIM * 2
+
+
+def test_the_cache_may_be_int8(tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = inspected(capsys, tiny_model, kv_cache_dtype="int8")["memory"]
+    assert (memory["kv_dtype"], memory["dtype"]) == ("int8", "stored")
+    assert memory["kv_bytes_per_token"] == LAYERS * 2 * KV_HEADS * (HEAD_DIM + 2)
 
 
 @pytest.mark.parametrize("step", ["decode_step", "prefill"])
@@ -86,6 +92,10 @@ def test_no_torch_and_no_weight_is_read(tiny_model: Path) -> None:
         (
             {"quantization": "int8", "dtype": "float32"},
             "--quantization: got 'int8', must be none with --dtype float32, which is torch's",
+        ),
+        (
+            {"kv_cache_dtype": "int8", "dtype": "float32"},
+            "--kv-cache-dtype: got 'int8', must be auto with --dtype float32, which is torch's",
         ),
     ],
 )

@@ -256,8 +256,9 @@ def test_a_wrong_figure_is_refused_by_its_option(pagoda: Pagoda, arguments: list
     [
         (["--weight-format", "int3"], "--weight-format: got 'int3', must be one of "),
         (["--weight-format", ""], "--weight-format: got '', must be one of "),
-        (["--kv-format", "int3"], "--kv-format: got 'int3', must be bf16 on the CPU"),
+        (["--kv-format", "int3"], "--kv-format: got 'int3', must be bf16 or int8 on the CPU"),
         (["--kv-format", "", "--device", "l4"], "--kv-format: got '', must be one of "),
+        (["--kv-format", ""], "--kv-format: got '', must be bf16 or int8 on the CPU"),
         (["--kv-format", "int3", "--device", "l4"], "--kv-format: got 'int3', must be one of "),
         (["--device", "a100"], "--device: got 'a100', must be this, one of "),
         (["--device", ""], "--device: got '', must be this, one of "),

@@ -40,6 +40,8 @@ LLAMA: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 WINDOWED = {**LLAMA, "model_type": "mistral", "sliding_window": 40, "tie_word_embeddings": False}
+# Each query head has K and V of its own.
+ALONE = {**LLAMA, "num_key_value_heads": 4}
 # Where the fp16 numbers of a block are, and their size: so that weights have a deviation of about 0.05.
 SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_0": ((0, 0.011),),
@@ -56,7 +58,7 @@ SCALES: dict[str, tuple[tuple[int, float], ...]] = {
 class MemoryCheckpoint:
     """Random weights: matrices in the formats given, one after the other in turn; gains near 1.
 
-    quantization: with which it is to be loaded, None, "int8" or "int4".
+    quantization, kv_dtype: with which it is to be loaded, None, "int8" or "int4"; "bfloat16" or "int8".
     """
 
     kind: Literal["huggingface", "gguf"] = "huggingface"
@@ -65,8 +67,14 @@ class MemoryCheckpoint:
     metadata: Mapping[str, Any] = {}
     generation_config: Mapping[str, Any] = {}
 
-    def __init__(self, config: Mapping[str, Any], formats: Sequence[str], quantization: str | None = None) -> None:
-        self.config, self.quantization = config, quantization
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        formats: Sequence[str],
+        quantization: str | None = None,
+        kv_dtype: str = "bfloat16",
+    ) -> None:
+        self.config, self.quantization, self.kv_dtype = config, quantization, kv_dtype
         family = family_for(config)
         self.spec = family.spec(config)
         sources = family.sources(self.spec)
@@ -187,6 +195,7 @@ def run(
         threads=circumstances.threads,
         instruction_set=instruction_set,
         quantization=checkpoint.quantization,
+        kv_dtype=checkpoint.kv_dtype,
         num_blocks=circumstances.num_blocks,
         block_size=BLOCK_SIZE,
         max_num_seqs=circumstances.max_num_seqs,

@@ -9,7 +9,17 @@ import pytest
 
 from pagoda import _native
 from pagoda.core.request import Request
-from tests.engine.exact import LLAMA, WINDOWED, Circumstances, MemoryCheckpoint, Told, make_requests, request, run
+from tests.engine.exact import (
+    ALONE,
+    LLAMA,
+    WINDOWED,
+    Circumstances,
+    MemoryCheckpoint,
+    Told,
+    make_requests,
+    request,
+    run,
+)
 from tests.soak import soak_count
 
 SCHEDULES = soak_count(40)
@@ -24,6 +34,9 @@ MODELS = {
     "k-quants": (WINDOWED, ("Q4_K", "Q6_K", "Q5_K"), None),
     "fifth bits": (LLAMA, ("Q5_0", "Q5_1"), None),
     "int4 on the fly": (LLAMA, ("BF16",), "int4"),
+    "int8 cache": (LLAMA, ("Q4_0",), None, "int8"),
+    "int8 cache windowed": (WINDOWED, ("BF16",), None, "int8"),
+    "int8 cache alone": (ALONE, ("Q8_0",), None, "int8"),
 }
 
 

@@ -58,6 +58,7 @@ def test_what_changes_numbers_changes_it() -> None:
         of(Weights(rope_theta=5000.0)),
         of(device=replace(CPU, instruction_set="portable")),
         of(device=replace(CPU, dtype="int8")),
+        of(device=replace(CPU, kv_dtype="int8")),
         of(device=REFERENCE),
         of(device=replace(REFERENCE, threads=1)),
         of(device=REFERENCE, settings={"max_batched_tokens": 64}),

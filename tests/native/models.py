@@ -43,12 +43,13 @@ def load_native(
 class NativeSteps(Sequences):
     """In a native program of its own."""
 
-    def __init__(self, loaded: NativeLoaded, sequences: list[list[int]], max_len: int):
+    def __init__(self, loaded: NativeLoaded, sequences: list[list[int]], max_len: int, kv_dtype: str = "bfloat16"):
         super().__init__(sequences, max_len)
         self.native = build_program(
             loaded.model.forward,
             loaded.spec,
             loaded.threads,
+            kv_dtype=kv_dtype,
             num_blocks=self.num_blocks,
             block_size=BLOCK_SIZE,
             max_tokens=MAX_TOKENS,

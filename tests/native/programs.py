@@ -25,8 +25,10 @@ class SmallProgram:
         max_tokens: int = 512,
         max_seqs: int = 8,
         max_logit_rows: int = 4,
+        *,
+        kv_format: str = "bf16",
     ) -> None:
-        self.cache = _native.KVCache(layers, NUM_BLOCKS, BLOCK_SIZE)
+        self.cache = _native.KVCache(layers, NUM_BLOCKS, BLOCK_SIZE, kv_format)
         self.native = _native.Program(threads, self.cache, max_tokens, max_seqs, max_logit_rows, 1 << 24)
         self._max_tokens = max_tokens
         self._end = 0
@@ -100,6 +102,13 @@ def stored(format_name: str, numbers: Float32) -> npt.NDArray[np.uint8]:
 
 def unpacked(matrix: _native.Matrix) -> Float32:
     return np.stack([matrix.unpack(row) for row in range(matrix.out_features)])
+
+
+def kv_codes(x: Float32) -> tuple[npt.NDArray[np.int8], Float32]:
+    """Vectors [..., head_dim] as the int8 cache has them: codes, and a scale for each vector, which fp16 can hold."""
+    scales = (np.abs(x).max(axis=-1) / np.float32(127)).astype(np.float16).astype(np.float32)
+    inverses = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
+    return np.clip(np.rint(x * inverses[..., None]), -127, 127).astype(np.int8), scales
 
 
 def bf16(x: Float32) -> Float32:

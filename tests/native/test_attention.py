@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from pagoda import _native
-from tests.native.programs import Float32, bf16, float_matrix
+from tests.native.programs import Float32, bf16, float_matrix, kv_codes
 
 LENGTHS = (530, 3, 77)  # of three requests; the first needs three splits of the keys
 STARTS = (0, *accumulate(LENGTHS))
@@ -42,13 +42,22 @@ SHAPES = {
     "many alone": Shape(40, 40, 20, 16, window=300),
 }
 
+# Where heads have a size that int8 does not take, bf16 only.
+CASES = [
+    pytest.param(shape, kv, id=f"{name}, {kv}")
+    for name, shape in SHAPES.items()
+    for kv in ("bf16", "int8")
+    if kv == "bf16" or shape.head_dim % 4 == 0
+]
+by_case = pytest.mark.parametrize(("shape", "kv"), CASES)
+
 
 class Attention:
     """q, k and v of a token are a row of the table; LENGTHS tell whose rows they are."""
 
-    def __init__(self, threads: _native.Threads, shape: Shape, table: Float32) -> None:
+    def __init__(self, threads: _native.Threads, shape: Shape, table: Float32, kv: str = "bf16") -> None:
         self.blocks = [-(-length // shape.block_size) for length in LENGTHS]
-        self.cache = _native.KVCache([(shape.kv_heads, shape.head_dim)], sum(self.blocks) + 1, shape.block_size)
+        self.cache = _native.KVCache([(shape.kv_heads, shape.head_dim)], sum(self.blocks) + 1, shape.block_size, kv)
         self.native = _native.Program(threads, self.cache, STARTS[-1], SIDE_BY_SIDE, 1, 1 << 26)
         self.shape = shape
         qkv, self.q, self.out = self._tensors(shape.width, *(shape.heads * shape.head_dim,) * 2)
@@ -122,65 +131,90 @@ def random_table(shape: Shape) -> Float32:
     return np.random.default_rng(3).standard_normal((STARTS[-1], shape.width), np.float32)
 
 
-def split(shape: Shape, table: Float32) -> list[npt.NDArray[np.float64]]:
-    """q, k and v as the kernel rounds them, each [heads, tokens, head_dim] with a K and V for every query head."""
-    heads = bf16(table).astype(np.float64).reshape(len(table), -1, shape.head_dim).transpose(1, 0, 2)
-    k, v = heads[shape.heads : -shape.kv_heads], heads[-shape.kv_heads :]
+def split(shape: Shape, table: Float32, kv: str) -> tuple[npt.NDArray[np.float64], ...]:
+    """q, k and v as the cache has them, each [heads, tokens, head_dim] with a K and V for every query head; and of each
+    value the magnitude of its codes' step, [heads, tokens]."""
+    heads = table.reshape(len(table), -1, shape.head_dim).transpose(1, 0, 2)
+    q, cached = heads[: shape.heads], heads[shape.heads :]
+    if kv == "bf16":
+        q, cached, steps = bf16(q.copy()), bf16(cached.copy()), np.zeros(cached.shape[:2])
+    else:
+        codes, scales = kv_codes(cached)
+        cached, steps = codes.astype(np.float64) * scales[..., None], scales
     repeats = shape.heads // shape.kv_heads
-    return [heads[: shape.heads], np.repeat(k, repeats, axis=0), np.repeat(v, repeats, axis=0)]
+    k, v, steps = (
+        np.repeat(part, repeats, axis=0)
+        for part in (cached[: shape.kv_heads], cached[shape.kv_heads :], steps[shape.kv_heads :])
+    )
+    return tuple(part.astype(np.float64) for part in (q, k, v, steps))
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_attention_equals_float64(threads: _native.Threads, shape: Shape) -> None:
-    """Up to 2⁻⁸ of what the values' magnitudes give, because weights are rounded to bf16, and 10⁻⁴ for the rest."""
+@by_case
+def test_attention_equals_float64(threads: _native.Threads, shape: Shape, kv: str) -> None:
+    """In bf16 up to 2⁻⁸ of what the values' magnitudes give, because weights are rounded to bf16, and 10⁻⁴ for the rest.
+
+    In int8, q is rounded to within 1/65534 of its largest number, which moves a score by d and so weights by a share of 2d;
+    and each weight times its value's scale to within 1/65534 of the largest of them.
+    """
     table = random_table(shape)
-    found = Attention(threads, shape, table).compute(WHOLE).reshape(len(table), shape.heads, shape.head_dim)
+    found = Attention(threads, shape, table, kv).compute(WHOLE).reshape(len(table), shape.heads, shape.head_dim)
     for first, end in pairwise(STARTS):
-        q, k, v = split(shape, table[first:end])
+        q, k, v, steps = split(shape, table[first:end], kv)
         scores = q @ k.transpose(0, 2, 1) * shape.head_dim**-0.5
         distance = np.subtract.outer(np.arange(end - first), np.arange(end - first))
         scores[:, (distance < 0) | (distance >= (shape.window or end))] = -np.inf
         weights = np.exp(scores - scores.max(axis=2, keepdims=True))
         weights /= weights.sum(axis=2, keepdims=True)
         error = np.abs(found[first:end].transpose(1, 0, 2) - weights @ v)
-        assert np.all(error <= weights @ np.abs(v) * (2**-8 + 1e-4))
+        if kv == "bf16":
+            bound = weights @ np.abs(v) * (2**-8 + 1e-4)
+        else:
+            moved = (
+                np.abs(q).max(axis=2) / 65534 * np.abs(k).sum(axis=2).max(axis=1, keepdims=True) * shape.head_dim**-0.5
+            )
+            codes = np.divide(np.abs(v), steps[..., None], out=np.zeros_like(v), where=steps[..., None] > 0)
+            largest = (weights * steps[:, None]).max(axis=2, keepdims=True)
+            bound = weights @ np.abs(v) * (2 * moved[..., None] + 1e-4) + (weights > 0) @ codes * largest / 65534
+        assert np.all(error <= bound)
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_chunks_and_neighbours_change_no_bit(threads: _native.Threads, shape: Shape) -> None:
+@by_case
+def test_chunks_and_neighbours_change_no_bit(threads: _native.Threads, shape: Shape, kv: str) -> None:
     table = random_table(shape)
-    expected = Attention(threads, shape, table).compute(WHOLE)
+    expected = Attention(threads, shape, table, kv).compute(WHOLE)
     for steps in (ONE_BY_ONE, SEPARATELY, random_steps(1, 9), random_steps(2, 200)):
-        assert np.array_equal(Attention(threads, shape, table).compute(steps), expected)
+        assert np.array_equal(Attention(threads, shape, table, kv).compute(steps), expected)
     alone = [[(0, first, min(100, LENGTHS[0] - first))] for first in range(0, LENGTHS[0], 100)]
-    assert np.array_equal(Attention(threads, shape, table).compute(alone)[: LENGTHS[0]], expected[: LENGTHS[0]])
+    assert np.array_equal(Attention(threads, shape, table, kv).compute(alone)[: LENGTHS[0]], expected[: LENGTHS[0]])
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("position", [47, 300, 301])
 @pytest.mark.parametrize("name", ["grouped", "window", "many alone"])
+@pytest.mark.parametrize("kv", ["bf16", "int8"])
 def test_a_broken_token_harms_only_those_that_see_it(
-    threads: _native.Threads, name: str, position: int, broken: float
+    threads: _native.Threads, kv: str, name: str, position: int, broken: float
 ) -> None:
     shape = SHAPES[name]
     table = random_table(shape)
-    expected = Attention(threads, shape, table).compute(WHOLE)
+    expected = Attention(threads, shape, table, kv).compute(WHOLE)
     table[position, -shape.kv_heads * shape.head_dim :] = broken
-    found = Attention(threads, shape, table).compute(WHOLE)
+    found = Attention(threads, shape, table, kv).compute(WHOLE)
     harmed = np.zeros(len(table), bool)
     harmed[position : min(LENGTHS[0], position + (shape.window or LENGTHS[0]))] = True
     assert not np.isfinite(found[harmed]).any()
     assert np.array_equal(found[~harmed], expected[~harmed])
     for steps in (random_steps(4, 60), SEPARATELY):
-        assert np.array_equal(Attention(threads, shape, table).compute(steps), found, equal_nan=True)
+        assert np.array_equal(Attention(threads, shape, table, kv).compute(steps), found, equal_nan=True)
 
 
-def test_new_blocks_forget_what_broke_their_last_owner(threads: _native.Threads) -> None:
+@pytest.mark.parametrize("kv", ["bf16", "int8"])
+def test_new_blocks_forget_what_broke_their_last_owner(threads: _native.Threads, kv: str) -> None:
     shape = SHAPES["grouped"]
     table = random_table(shape)
-    expected = Attention(threads, shape, table).compute(WHOLE)
+    expected = Attention(threads, shape, table, kv).compute(WHOLE)
     table = np.concatenate([table, np.full_like(table, np.nan)])
-    attention = Attention(threads, shape, table)
+    attention = Attention(threads, shape, table, kv)
     for block in range(sum(attention.blocks)):
         slots = np.arange(block * 16, block * 16 + 16)
         attention.native.run(

@@ -66,10 +66,16 @@ def test_caches_that_cannot_be() -> None:
         _native.KVCache([(1, 32)], 4, 24)
     with pytest.raises(ValueError, match="kv_heads is 0"):
         _native.KVCache([(0, 32)], 4, 16)
+    with pytest.raises(ValueError, match="format is 'int4', must be bf16 or int8"):
+        _native.KVCache([(1, 32)], 4, 16, "int4")
+    for head_dim in (0, 6, 516):
+        with pytest.raises(ValueError, match=f"head_dim is {head_dim}, must be a multiple of 4, up to 512, in int8"):
+            _native.KVCache([(1, head_dim)], 4, 16, "int8")
     with pytest.raises(MemoryError):
         _native.KVCache([(8, 128)] * 100, 1 << 30, 16)
     cache = _native.KVCache([(1, 32)], 4, 16)
-    assert cache.num_bytes == 2 * 4 * 16 * 32 * 2
+    assert (cache.format, cache.num_bytes) == ("bf16", 2 * 4 * 16 * 32 * 2)
+    assert _native.KVCache([(1, 32), (3, 512)], 4, 48, "int8").num_bytes == 2 * 4 * 48 * (34 + 3 * 514)
     for layer, block in [(1, 0), (0, 4)]:
         with pytest.raises(IndexError):
             cache.keys(layer, block)

@@ -18,8 +18,9 @@ LENGTHS = (600, 3, 90, 17)  # of four requests; the first needs three splits of 
 class Decoder(SmallProgram):
     """A layer of a decoder and its head: mixed formats, a window where asked for. logits [T, VOCAB]."""
 
-    def __init__(self, threads: _native.Threads, window: int) -> None:
-        super().__init__(threads, layers=[(KV_HEADS, HEAD_DIM)], max_tokens=1024, max_logit_rows=1024)
+    def __init__(self, threads: _native.Threads, window: int, kv_format: str) -> None:
+        layers = [(KV_HEADS, HEAD_DIM)]
+        super().__init__(threads, layers, max_tokens=1024, max_logit_rows=1024, kv_format=kv_format)
         random = np.random.default_rng(11)
 
         def matrix(in_features: int, *segments: tuple[str, int]) -> _native.Matrix:
@@ -92,11 +93,12 @@ def alone() -> list[list[tuple[int, int]]]:
     return steps
 
 
+@pytest.mark.parametrize("kv_format", ["bf16", "int8"])
 @pytest.mark.parametrize("window", [0, 200])
 @pytest.mark.parametrize("instruction_set", _native.instruction_sets())
-def test_the_same_bits_in_every_way(instruction_set: str, window: int) -> None:
+def test_the_same_bits_in_every_way(instruction_set: str, window: int, kv_format: str) -> None:
     pools = [_native.Threads(count, instruction_set) for count in (1, 2, 4)]
-    decoders = [Decoder(threads, window) for threads in pools]
+    decoders = [Decoder(threads, window, kv_format) for threads in pools]
     expected = decoders[0].compute(at_once())
     assert all(np.isfinite(logits).all() for logits in expected)
     ways = [(1, at_once()), (2, at_once()), (1, in_chunks(77)), (2, in_chunks(250)), (0, alone()), (1, alone())]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pagoda.config import EngineConfig
-from pagoda.errors import DoesNotFitError, UnsupportedModelError
+from pagoda.errors import DoesNotFitError, InvalidValueError, UnsupportedModelError
 from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.registry import family_for
 from pagoda.ops.cpu_lowering import lower
@@ -99,6 +99,40 @@ def test_keys_and_values_are_bf16_whatever_the_weights_are() -> None:
     for stored in ("F32", "BF16", "Q4_0"):
         plan = plan_memory(holding(stored), EngineConfig(num_kv_blocks=100), usable_bytes=8 * GIB)
         assert plan.block_bytes == kv_block_bytes(smollm2(), 16, 2)
+
+
+def test_keys_and_values_in_int8_take_half_of_it() -> None:
+    limits, usable = EngineConfig(memory_fraction=1.0, max_num_seqs=64, max_batched_tokens=64), 1 << 30
+    plans = [
+        plan_memory(native_holding(smollm2(), "Q4_0", None, 2, kv_dtype), limits, usable_bytes=usable)
+        for kv_dtype in ("bfloat16", "int8")
+    ]
+    assert [plan.block_bytes for plan in plans] == [16 * 30 * 2 * 3 * 128, 16 * 30 * 2 * 3 * 66]
+    assert plans[1].num_blocks / plans[0].num_blocks > 1.9
+    assert [plan.kv_bytes for plan in plans] == [plan.num_blocks * plan.block_bytes for plan in plans]
+
+
+@pytest.mark.parametrize("head_dim", [6, 516])
+def test_heads_that_int8_does_not_have_are_refused(head_dim: int) -> None:
+    spec = tiny()
+    layer = replace(spec.layers[0], attention=replace(spec.layers[0].attention, head_dim=head_dim))
+    odd = replace(spec, layers=(layer,) * len(spec.layers))
+    limit = f"bfloat16 for a head_dim of {head_dim}; int8 has multiples of 4 up to 512"
+    with pytest.raises(InvalidValueError, match=f"kv_cache_dtype: got 'int8', must be {limit}"):
+        native_holding(odd, "F32", None, 1, "int8")
+    assert "kv_cache_dtype" not in [field for field, _, _ in native_holding(odd, "F32", None, 1).alternatives]
+
+
+def test_a_context_that_does_not_fit_in_bf16_may_fit_in_int8() -> None:
+    config = EngineConfig(
+        max_batched_tokens=64, max_num_seqs=1, memory_fraction=1.0, num_kv_blocks=512, max_model_len=8192
+    )
+    held = holding("Q4_0")
+    workspace = held.workspace(max_batched_tokens=64, max_num_seqs=1, max_model_len=8192)
+    for row, setting in ((66, "kv_cache_dtype to int8"), (65, None)):
+        usable = held.weight_bytes + workspace + 512 * 16 * 30 * 2 * 3 * row
+        with pytest.raises(DoesNotFitError, match=f"set {setting}$" if setting else "no one setting changes that"):
+            plan_memory(held, config, usable_bytes=usable)
 
 
 def test_quantization_shrinks_what_is_dense_and_leaves_what_is_quantized() -> None:

@@ -129,8 +129,11 @@ def test_formats_change_what_they_should() -> None:
     cpu = make_plan(on_cpu())
     assert [(change.weight_format, change.kv_format) for change in cpu.formats] == [
         ("bf16", "bf16"),
+        ("bf16", "int8"),
         ("int8", "bf16"),
+        ("int8", "int8"),
         ("int4", "bf16"),
+        ("int4", "int8"),
     ]
 
 

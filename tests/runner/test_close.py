@@ -24,6 +24,7 @@ def native_runner() -> Runner:
         threads=2,
         instruction_set=_native.instruction_sets()[0],
         quantization=None,
+        kv_dtype="bfloat16",
         num_blocks=4,
         block_size=BLOCK_SIZE,
         max_num_seqs=1,

@@ -82,6 +82,20 @@ def test_quantization_is_refused_on_the_reference(tmp_path: Path) -> None:
         choose_device(EngineConfig(device="reference", quantization="int8"), tmp_path)
 
 
+def test_the_cache_is_int8_on_the_cpu_only(tmp_path: Path) -> None:
+    kinds = {
+        kind: choose_device(EngineConfig(device="cpu", kv_cache_dtype=kind), tmp_path).kv_dtype
+        for kind in ("auto", "int8")
+    }
+    assert kinds == {"auto": "bfloat16", "int8": "int8"}
+    with pytest.raises(InvalidValueError, match="kv_cache_dtype: got 'int8', must be auto on device reference"):
+        choose_device(EngineConfig(device="reference", kv_cache_dtype="int8"), tmp_path)
+    with pytest.raises(InvalidValueError, match="kv_cache_dtype: got 'bfloat16', must be auto on device reference"):
+        choose_device(EngineConfig(device="reference", kv_cache_dtype="bfloat16"), tmp_path)
+    same = EngineConfig(device="reference", dtype="bfloat16", kv_cache_dtype="bfloat16")
+    assert choose_device(same, tmp_path).dtype == "bfloat16"
+
+
 def test_the_reference_is_torch_on_the_cpu(tmp_path: Path) -> None:
     device = choose_device(EngineConfig(device="reference", threads=1, dtype="bfloat16"), tmp_path)
     assert (device.kind, device.dtype, device.threads, device.element_bytes) == ("reference", "bfloat16", 1, 2)

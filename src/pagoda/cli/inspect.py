@@ -10,10 +10,12 @@ import typer
 from pagoda import checks
 from pagoda.errors import InvalidValueError
 from pagoda.planning.formats import DENSE_FORMATS, QUANTIZED
+from pagoda.planning.native_formats import NATIVE_KV_FORMATS
 
 DEFAULT_CONTEXT = 2048
 DTYPES = ("auto", *DENSE_FORMATS)
 QUANTIZATIONS = ("none", *QUANTIZED)
+KV_DTYPES = ("auto", *NATIVE_KV_FORMATS)
 
 
 def inspect(
@@ -32,13 +34,16 @@ def inspect(
         typer.Option(
             metavar="|".join(DTYPES),
             help="Number format that torch computes in (devices cuda and reference); auto: as on the CPU, where weights "
-            "stay as they are stored and K and V are bfloat16.",
+            "stay as they are stored.",
         ),
     ] = "auto",
     quantization: Annotated[
         str,
         typer.Option(metavar="|".join(QUANTIZATIONS), help="What the CPU makes of weights that are stored dense."),
     ] = "none",
+    kv_cache_dtype: Annotated[
+        str, typer.Option(metavar="|".join(KV_DTYPES), help="Number format of K and V on the CPU; auto: bfloat16.")
+    ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Show what a model is and what running it takes.
@@ -54,6 +59,9 @@ def inspect(
     wanted = None if checks.choice("--quantization", quantization, QUANTIZATIONS) == "none" else quantization
     if computed and wanted:
         raise InvalidValueError("--quantization", quantization, f"none with --dtype {dtype}, which is torch's")
+    kv_dtype = "bfloat16" if checks.choice("--kv-cache-dtype", kv_cache_dtype, KV_DTYPES) == "auto" else kv_cache_dtype
+    if computed and kv_cache_dtype != "auto":
+        raise InvalidValueError("--kv-cache-dtype", kv_cache_dtype, f"auto with --dtype {dtype}, which is torch's")
     checks.integer("--batch", batch, 1, 4096)
 
     def accept(config: Mapping[str, Any]) -> None:
@@ -74,6 +82,7 @@ def inspect(
             batch=batch,
             dtype=computed,
             quantization=wanted,
+            kv_dtype=kv_dtype,
             threads=usable_cores(),
         )
     finally:

@@ -30,18 +30,20 @@ def inspect_checkpoint(
     batch: int,
     dtype: str | None,
     quantization: str | None,
+    kv_dtype: str,
     threads: int,
 ) -> dict[str, Any]:
     """Everything about one model, for `batch` sequences of `context` tokens. Sizes are bytes.
 
     dtype: that torch computes in ("bfloat16", …), or None: as the CPU's native kernels hold the model, with so many
-    threads, and with what is stored dense quantized ("int8", "int4") or not (None).
+    threads, and with what is stored dense quantized ("int8", "int4") or not (None), and the KV cache in
+    kv_dtype ("bfloat16", "int8").
     Raises what `check_inventory` raises: a model that could not be loaded is not described as if it could.
     """
     stored = check_inventory(checkpoint, family, spec)
     formats = {weight: checkpoint.tensors[tensor].format for weight, tensor in stored.items()}
     if dtype is None:
-        holding = native_holding(spec, formats, quantization, threads)
+        holding = native_holding(spec, formats, quantization, threads, kv_dtype)
     else:
         holding = torch_holding(spec, element_bytes(dtype))
     # Between the native commands most is float32.
@@ -55,6 +57,7 @@ def inspect_checkpoint(
         "files": _files(checkpoint),
         "memory": {
             "dtype": dtype or quantization or "stored",
+            "kv_dtype": dtype or kv_dtype,
             "context": context,
             "batch": batch,
             "weight_bytes": holding.weight_bytes,

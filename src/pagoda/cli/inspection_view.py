@@ -59,7 +59,10 @@ def _facts(report: dict[str, Any]) -> Table:
     row("formats", formats)
     row("tensors in files", _size(report["files"]["tensor_bytes"]))
     row("weights in memory", f"{_size(memory['weight_bytes'])}, {HELD.get(memory['dtype'], memory['dtype'])}")
-    row("KV cache", f"{memory['kv_bytes_per_token']:,} B a token, {_size(memory['kv_bytes_total'])} for all")
+    row(
+        "KV cache",
+        f"{memory['kv_bytes_per_token']:,} B a token ({memory['kv_dtype']}), {_size(memory['kv_bytes_total'])} for all",
+    )
     row("workspace", f"at most {_size(memory['workspace_bytes'])}")
     return table
 

@@ -106,7 +106,9 @@ class Engine:
     def _holding(self, stored: FormatOf) -> Holding:
         """How the device holds the model, of whose weights files have these formats."""
         if self.device.kind == "cpu":
-            return native_holding(self.spec, stored, self.device.quantization, self.device.threads)
+            return native_holding(
+                self.spec, stored, self.device.quantization, self.device.threads, self.device.kv_dtype
+            )
         return torch_holding(self.spec, self.device.element_bytes)
 
     def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> LoadedRunner:
@@ -121,6 +123,7 @@ class Engine:
                 threads=device.threads,
                 instruction_set=device.instruction_set,
                 quantization=device.quantization,
+                kv_dtype=device.kv_dtype,
                 num_blocks=self.plan.num_blocks,
                 block_size=config.block_size,
                 max_num_seqs=config.max_num_seqs,

@@ -6,7 +6,8 @@ On the CPU: equal fingerprint and equal request, equal tokens (and equal log-pro
   (of a small one, all). So it costs milliseconds however large the model is; an edit of a few numbers in a large tensor
   may escape it. Neither the files' names nor their times count;
 - the model's configuration, its vocabulary and chat template, and its defaults of sampling parameters;
-- Pagoda's version and the version of its packed formats; the device, its instruction set, how weights are held;
+- Pagoda's version and the version of its packed formats; the device, its instruction set, how weights and the KV cache are
+  held;
 - with torch also its version and the settings that decide how it groups its sums: threads, the limits of a step, whether
   there is a prefix cache.
 
@@ -54,7 +55,7 @@ def fingerprint(
             digest.update(len(content).to_bytes(8, "little") + content)
 
     add("pagoda", __version__, PACKING_VERSION)
-    add("device", device.kind, device.dtype, device.instruction_set)
+    add("device", device.kind, device.dtype, device.instruction_set, device.kv_dtype)
     if device.kind != "cpu":
         add("torch", version("torch"), device.threads, *(getattr(config, name) for name in _TORCH_SETTINGS))
     add("config", _sorted(checkpoint.config))

@@ -11,6 +11,7 @@ from pagoda.ops.cpu import Command, CpuOps, Numbers, Step, Symbol
 from pagoda.ops.cpu_lowering import Lowered, lower
 from pagoda.ops.rope import inverse_frequencies
 from pagoda.planning.model_spec import ModelSpec, RopeSpec
+from pagoda.planning.native_formats import NATIVE_KV_FORMATS
 from pagoda.planning.native_workspace import logit_slice_rows
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def build_program(
     spec: ModelSpec,
     threads: Threads,
     *,
+    kv_dtype: str,
     num_blocks: int,
     block_size: int,
     max_tokens: int,
@@ -43,7 +45,8 @@ def build_program(
     """Record the model and build its program and cache.
 
     forward: `model.forward` of a model whose weights `cpu_weights.CpuWeightOps` took, with the same threads.
-    block_size: a multiple of 16. max_tokens, max_seqs: the most of one step.
+    kv_dtype: of the cache, one of `NATIVE_KV_FORMATS`. block_size: a multiple of 16.
+    max_tokens, max_seqs: the most of one step.
     Raises `DoesNotFitError` when memory ends.
     """
     from pagoda import _native
@@ -52,7 +55,7 @@ def build_program(
     max_logit_rows = logit_slice_rows(max_tokens, max_seqs)
     layers = [(layer.attention.num_kv_heads, layer.attention.head_dim) for layer in spec.layers]
     try:
-        cache = _native.KVCache(layers, num_blocks, block_size)
+        cache = _native.KVCache(layers, num_blocks, block_size, NATIVE_KV_FORMATS[kv_dtype].name)
         program = _native.Program(threads, cache, max_tokens, max_seqs, max_logit_rows, lowered.arena_bytes)
     except MemoryError as error:
         raise DoesNotFitError(

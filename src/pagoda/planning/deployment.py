@@ -9,7 +9,7 @@ from functools import cached_property
 from pagoda import checks
 from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import CostModel, StepCost, head_weight
-from pagoda.planning.cpu_formats import CPU_KV_FORMAT, cpu_holding
+from pagoda.planning.cpu_formats import cpu_holding
 from pagoda.planning.formats import FORMATS
 from pagoda.planning.gpu_holding import DENSE, activation_format, gpu_holding
 from pagoda.planning.hardware import main_format
@@ -148,7 +148,7 @@ def deploy(question: Question) -> Deployment:
         element_bytes = FORMATS[DENSE[activations]].block_bytes
     else:
         holding = cpu_holding(question)
-        kv_format, element_bytes = CPU_KV_FORMAT, 4
+        kv_format, element_bytes = question.kv_format or "bf16", 4
     if question.parameters is not None:
         # Rounded up, so that what is said to fit does.
         scaled = -(-holding.weight_bytes * question.parameters // question.spec.num_parameters)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pagoda.planning.kv_format import KV_FORMATS
+
 Form = Literal["f32", "bf16", "q8"]  # of rows of activations: float32; bf16; codes of 8 bits, with a scale for each 32
 Forms = frozenset[Form]
 FORMS: tuple[Form, ...] = ("f32", "bf16", "q8")
@@ -16,6 +18,17 @@ LANES = 16  # outputs of a tile
 GROUP = 32  # inputs that share a scale of a quantized activation
 GROUP_BYTES = 16  # that scale, and sums
 LINE = 64
+
+# Of K and V, by the names of `kv_cache_dtype`.
+NATIVE_KV_FORMATS = {"bfloat16": KV_FORMATS["bf16"], "int8": KV_FORMATS["int8"]}
+# In int8 a head is whole cache lines for 16 tokens, and its products with numbers of 16 bits fit 32 (csrc/kv_format.h).
+INT8_KV_MULTIPLE = 4
+INT8_KV_MOST = 512
+
+
+def has_int8_kv(head_dim: int) -> bool:
+    """Whether heads of so many numbers can be cached in int8."""
+    return head_dim % INT8_KV_MULTIPLE == 0 and head_dim <= INT8_KV_MOST
 
 
 def input_form(format_name: str) -> Form:

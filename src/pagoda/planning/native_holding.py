@@ -1,28 +1,54 @@
-"""How the native path holds a model: packed matrices in the formats they come in, float32 vectors, K and V in bf16."""
+"""How the native path holds a model: packed matrices in the formats they come in, float32 vectors, K and V in bf16 or int8."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.errors import InvalidValueError, UnsupportedModelError
 from pagoda.planning.formats import QUANTIZED, loaded_format, table_quantization, tensor_bytes, weight_format
 from pagoda.planning.holding import FormatOf, Holding, format_name, weight_bytes
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
-from pagoda.planning.native_formats import Form, PackedFormat, input_form
+from pagoda.planning.native_formats import (
+    INT8_KV_MOST,
+    INT8_KV_MULTIPLE,
+    NATIVE_KV_FORMATS,
+    Form,
+    PackedFormat,
+    has_int8_kv,
+    input_form,
+)
 from pagoda.planning.native_workspace import arena_bytes, native_workspace_bytes
 
-KV_ELEMENT_BYTES = 2
 
-
-def native_holding(spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int) -> Holding:
+def native_holding(
+    spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int, kv_dtype: str = "bfloat16"
+) -> Holding:
     """stored: the formats of the files (one for all, or by each weight's canonical name).
-    quantization: None, "int8" or "int4", for what is stored dense.
-    Raises `UnsupportedModelError` for heads that the kernels do not have.
+    quantization: None, "int8" or "int4", for what is stored dense. kv_dtype: one of `NATIVE_KV_FORMATS`.
+    Raises `UnsupportedModelError` for heads that the kernels do not have, `InvalidValueError` for those that they do not
+    have in that format of the KV cache.
     """
     for layer in spec.layers:
         if layer.attention.head_dim % 2:  # K is read in pairs
             raise UnsupportedModelError("head_dim on the CPU", layer.attention.head_dim, ("even ones",))
+    if kv_dtype == "int8" and not has_int8_heads(spec):
+        widths = ", ".join(str(width) for width in sorted({layer.attention.head_dim for layer in spec.layers}))
+        heads = f"multiples of {INT8_KV_MULTIPLE} up to {INT8_KV_MOST}"
+        raise InvalidValueError("kv_cache_dtype", kv_dtype, f"bfloat16 for a head_dim of {widths}; int8 has {heads}")
+    return replace(
+        _holding(spec, stored, quantization, threads, kv_dtype),
+        alternatives=_alternatives(spec, stored, quantization, threads, kv_dtype),
+    )
+
+
+def has_int8_heads(spec: ModelSpec) -> bool:
+    """Whether the KV cache of the model can be int8."""
+    return all(has_int8_kv(layer.attention.head_dim) for layer in spec.layers)
+
+
+def _holding(spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int, kv_dtype: str) -> Holding:
     held = native_format(stored, quantization)
 
     def form_of(weight: WeightSpec) -> Form:
@@ -47,11 +73,10 @@ def native_holding(spec: ModelSpec, stored: FormatOf, quantization: str | None, 
         spec,
         held,
         weight_bytes(spec, held),
-        KV_ELEMENT_BYTES,
+        NATIVE_KV_FORMATS[kv_dtype],
         workspace,
         loading_bytes=_loading_bytes(spec, stored, quantization),
         loading_note="copies of the largest while they are loaded",
-        alternatives=_alternatives(spec, stored, quantization, threads),
     )
 
 
@@ -85,12 +110,16 @@ def _loading_bytes(spec: ModelSpec, stored: FormatOf, quantization: str | None) 
 
 
 def _alternatives(
-    spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int
+    spec: ModelSpec, stored: FormatOf, quantization: str | None, threads: int, kv_dtype: str
 ) -> tuple[tuple[str, str, Holding], ...]:
+    """Those that cost the text least come first."""
+    alternatives = []
+    if kv_dtype == "bfloat16" and has_int8_heads(spec):
+        alternatives.append(("kv_cache_dtype", "int8", _holding(spec, stored, quantization, threads, "int8")))
     dense = any(
         len(weight.shape) >= 2 and weight_format(format_name(stored, weight)).block_elements == 1
         for weight in spec.weights
     )
-    if quantization is not None or not dense:
-        return ()
-    return tuple(("quantization", name, native_holding(spec, stored, name, threads)) for name in QUANTIZED)
+    if quantization is None and dense:
+        alternatives += [("quantization", name, _holding(spec, stored, name, threads, kv_dtype)) for name in QUANTIZED]
+    return tuple(alternatives)

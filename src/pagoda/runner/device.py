@@ -12,8 +12,9 @@ class Device:
     """kind: "cpu" (native kernels), "cuda", or "reference" (torch on the CPU).
 
     dtype: of weights, activations and KV cache. On cpu, where each kernel has its own, how weights are held: "stored", as
-        in the model's files, or "int8" or "int4"; the KV cache is bfloat16.
+        in the model's files, or "int8" or "int4".
     usable_bytes: before anything is loaded. instruction_set: of the native kernels, None elsewhere.
+    kv_dtype: of the KV cache on cpu, "bfloat16" or "int8"; elsewhere it is as `dtype` says.
     """
 
     kind: str
@@ -21,6 +22,7 @@ class Device:
     usable_bytes: int
     threads: int
     instruction_set: str | None = None
+    kv_dtype: str = "bfloat16"
 
     @property
     def quantization(self) -> str | None:
@@ -29,8 +31,8 @@ class Device:
 
     @property
     def element_bytes(self) -> int:
-        """Of weights, activations and KV cache where torch executes; of the KV cache on cpu."""
-        return ELEMENT_BYTES.get(self.dtype, 2)
+        """Of weights, activations and KV cache where torch executes."""
+        return ELEMENT_BYTES[self.dtype]
 
     def __str__(self) -> str:
         """For people: "cpu (avx512, 8 threads)"."""

@@ -33,6 +33,7 @@ def choose_native_device(config: EngineConfig) -> Device:
         host_memory().usable_bytes,
         config.threads or usable_cores(),
         choose_instruction_set(_instruction_sets(), os.environ),
+        "bfloat16" if config.kv_cache_dtype == "auto" else config.kv_cache_dtype,
     )
 
 

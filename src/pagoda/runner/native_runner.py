@@ -151,6 +151,7 @@ def build_native_runner(
     threads: int,
     instruction_set: str,
     quantization: str | None,
+    kv_dtype: str,
     num_blocks: int,
     block_size: int,
     max_num_seqs: int,
@@ -160,8 +161,9 @@ def build_native_runner(
 ) -> NativeRunner:
     """Load the model, record its program and allocate its KV cache. The checkpoint may be closed afterwards.
 
-    quantization: None, "int8" or "int4". real_vocab_size: tokens that there really are. progress: told bytes of weights
-    loaded. Raises what `load_model` and `start_threads` raise, and `DoesNotFitError` when memory ends.
+    quantization: None, "int8" or "int4". kv_dtype: of the cache, "bfloat16" or "int8". real_vocab_size: tokens that there
+    really are. progress: told bytes of weights loaded. Raises what `load_model` and `start_threads` raise, and
+    `DoesNotFitError` when memory ends.
     """
     workers = start_threads(threads, instruction_set)
     try:
@@ -177,6 +179,7 @@ def build_native_runner(
             model.forward,
             spec,
             workers,
+            kv_dtype=kv_dtype,
             num_blocks=num_blocks,
             block_size=block_size,
             max_tokens=max_batched_tokens,
