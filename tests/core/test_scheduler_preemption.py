@@ -15,6 +15,11 @@ from tests.core.driver import Driver, alone, make_request, make_scheduler, resul
 A, B = RequestKey("a", 0), RequestKey("b", 0)
 
 
+class FirstGivesWay(FirstComeFirstServed):
+    def pick_victim(self, running: Sequence[Request]) -> Request:
+        return running[0]
+
+
 def crowded(depth: int = 0, policy: str = "fcfs", **fields: object) -> Driver:
     """Two requests that fit one at a time only, once they have grown."""
     driver = Driver(make_scheduler(num_blocks=6, block_size=2, watermark=0.0, policy=policy), depth)
@@ -121,10 +126,6 @@ def test_a_step_that_had_to_preempt_admits_nobody() -> None:
 
 
 def test_what_has_its_row_already_is_no_candidate_whatever_the_policy() -> None:
-    class FirstGivesWay(FirstComeFirstServed):
-        def pick_victim(self, running: Sequence[Request]) -> Request:
-            return running[0]
-
     driver = Driver(make_scheduler(num_blocks=6, block_size=2, watermark=0.0))
     driver.scheduler.policy = FirstGivesWay()
     driver.add(make_request("a", 3, max_tokens=8), make_request("b", 4, max_tokens=7))
@@ -133,6 +134,19 @@ def test_what_has_its_row_already_is_no_candidate_whatever_the_policy() -> None:
     assert driver.scheduler.preemptions == (Preemption(B, 6, on_behalf_of=B),)
     driver.finish()
     assert driver.received[A] == alone(make_request("a", 3, max_tokens=8))
+
+
+def test_the_first_never_gives_way_whatever_the_policy() -> None:
+    driver = Driver(make_scheduler(num_blocks=6, block_size=2, watermark=0.0))
+    driver.scheduler.policy = FirstGivesWay()
+    driver.add(make_request("a", 4, max_tokens=7), make_request("b", 3, max_tokens=8))
+    victims = []
+    while driver.scheduler.has_unfinished:
+        driver.turn()
+        victims += [(preemption.victim, preemption.on_behalf_of) for preemption in driver.scheduler.preemptions]
+    assert (B, A) in victims
+    assert all(victim == B for victim, _ in victims)
+    assert driver.received[A] == alone(make_request("a", 4, max_tokens=7))
 
 
 def test_the_first_always_advances_though_all_others_thrash() -> None:
