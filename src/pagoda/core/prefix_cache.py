@@ -100,7 +100,7 @@ class PrefixCache:
     remembered, to tell why a text was not found.
     """
 
-    def __init__(self, block_size: int, hash_block: Hash = hash_of_tuple, num_remembered: int = 65_536) -> None:
+    def __init__(self, block_size: int, hash_block: Hash = hash_of_tuple, num_remembered: int = 8_192) -> None:
         self.block_size = block_size
         self._hash = hash_block
         self._index: dict[int, CachedBlock] = {}
