@@ -106,10 +106,8 @@ class KVCacheManager:
         if self.cache is None:
             return known
         end = len(token_ids) - 1
-        blocks = known.blocks
-        # Without windows no block goes before those behind it.
-        if blocks and not (blocks[-1].live and (self.window is None or all(block.live for block in blocks))):
-            blocks = tuple(takewhile(attrgetter("live"), blocks))
+        # One in the middle may be gone though those behind it are not: who holds them may hold a block of its own there.
+        blocks = tuple(takewhile(attrgetter("live"), known.blocks))
         place = blocks[-1] if blocks else namespace
         start = len(blocks) * self.block_size
         blocks += tuple(self.cache.find(place, token_ids, start, end))

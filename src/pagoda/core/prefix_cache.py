@@ -5,8 +5,9 @@ token depend on all tokens before it. The index finds a block by a hash over tha
 before the tokens themselves have been compared, link by link. So a collision of hashes costs a hit, never a wrong text.
 
 The cache knows blocks, not who holds them: `BlockPool` counts holders and says what is overwritten next. Holders give up
-their blocks last one first, so a block is overwritten before the one ahead of it in its chain; but where every layer has a
-window, a request gives up its first blocks while it runs, and what lies behind one that is gone is not found.
+their blocks last one first, so a block is overwritten before the one ahead of it in its chain, as a rule. Not where every
+layer has a window, as a request gives up its first blocks while it runs; nor where two requests computed the same block, as
+one of them may go on behind the other's without holding it. What lies behind a block that is gone is not found.
 """
 
 from __future__ import annotations
