@@ -148,3 +148,13 @@ def test_who_leaves_while_a_step_is_in_flight_leaves_nothing_that_is_not_sure() 
     driver.finish()
     step = run(driver, "again", (*TEXT[:19], *driver.received[RequestKey("a", 0)].token_ids, 1))
     assert row_of(step, "again")[2] == 4
+
+
+def test_a_block_that_decoding_filled_in_a_failed_step_is_not_found() -> None:
+    driver = Driver(cached_scheduler())
+    driver.add(make_request("a", TEXT[:6], 8))
+    driver.turn()
+    driver.turn()
+    driver.turn(fail="collect")  # position 7, the last of its block
+    answer = driver.received[RequestKey("a", 0)].token_ids
+    assert row_of(run(driver, "b", (*TEXT[:6], *answer, 1)), "b")[2] == 1

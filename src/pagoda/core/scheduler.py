@@ -212,7 +212,6 @@ class Scheduler:
         if flight is None:
             raise InvariantError(f"step {step.step} failed, but it is not in flight")
         later = list(self.in_flight)[self.in_flight.index(flight) :]
-        self.in_flight.remove(flight)
         failed = {request.key: request for request in flight.requests if request.status is not Status.FINISHED}
         # Nor is anything right that was, or is being, computed from what this step should have left in the cache.
         spoiled = {block for each in later for row in step.rows for block in each.committed.get(row.key, ())}
@@ -221,6 +220,8 @@ class Scheduler:
             tables = self.kv.tables
             failed.update({each.key: each for each in self.running if spoiled.intersection(tables.get(each.key, ()))})
         events = [event for key in failed for event in self.finish(key, "error", error)]
+        # Not before, since who leaves while a step is in flight leaves nothing behind to be found.
+        self.in_flight.remove(flight)
         # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
         self._dropped += [key for key in step.dropped if key not in self.kv.tables]
         return events
