@@ -158,3 +158,14 @@ def test_a_block_that_decoding_filled_in_a_failed_step_is_not_found() -> None:
     driver.turn(fail="collect")  # position 7, the last of its block
     answer = driver.received[RequestKey("a", 0)].token_ids
     assert row_of(run(driver, "b", (*TEXT[:6], *answer, 1)), "b")[2] == 1
+
+
+def test_who_waits_for_a_prompt_enters_when_its_last_token_is_computed_alone() -> None:
+    driver = Driver(cached_scheduler(max_batched_tokens=8, prefill_chunk=8))
+    driver.add(make_request("decodes", (1, 2), 30))
+    driver.turn()
+    driver.add(make_request("a", TEXT[:8], 20))
+    assert row_of(driver.turn(), "a") == (0, 7, 0)
+    driver.add(make_request("b", (*TEXT[:8], 1), 20))
+    assert row_of(driver.turn(), "a") == (7, 1, 0)
+    assert row_of(driver.steps[-1], "b") == (8, 1, 2)

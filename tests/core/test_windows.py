@@ -97,6 +97,17 @@ def test_as_many_enter_as_their_windows_leave_room_for() -> None:
     assert (at_once(8), at_once(None)) == (3, 1)
 
 
+def test_who_waits_enters_when_a_running_request_has_given_up_enough() -> None:
+    driver = Driver(make_scheduler(num_blocks=22, window=8, max_batched_tokens=64, prefill_chunk=64))
+    driver.add(make_request("runs", 40, 40))
+    driver.turn()
+    driver.add(make_request("waits", 52, 4))
+    # 12 of the 22 blocks are free, and 14 are needed, until the second step gives up 8.
+    driver.turn()
+    assert driver.scheduler.num_running == 2
+    driver.finish()
+
+
 @pytest.mark.parametrize("depth", [0, 1])
 def test_windows_change_no_text_whatever_the_traffic(depth: int) -> None:
     """With prefix cache and preemption; a runner that reads anything that was given up finds another text, or none."""

@@ -107,7 +107,7 @@ class Scheduler:
         self._dropped: list[RequestKey] = []
         self._num_added = 0
         self._num_steps = 0
-        # Blocks that those who run may need in the end; and who last found no room, until somebody leaves the batch.
+        # Blocks that those who run may need in the end; and who found no room since somebody last left the batch.
         self._most_blocks = 0
         self._no_room_for: Request | None = None
 
@@ -302,8 +302,8 @@ class Scheduler:
         # Preempted with a token in flight: it comes back when the token is known.
         if request is None or request.num_pending or len(self.running) >= self.max_running:
             return None
-        if request is self._no_room_for:
-            return None  # those who run only grow: it is as it was
+        if request is self._no_room_for and self.kv.window is None:
+            return None  # those who run only grow, where they give up nothing: it is as it was
         if self.kv.shares and not request.num_computed_tokens and request.sampling.prompt_logprobs is None:
             request.prefix = self.kv.find_prefix(request.namespace, request.known_token_ids, request.prefix)
             if request.prefix.promised:
@@ -334,7 +334,8 @@ class Scheduler:
         if todo > 1:
             plan.prompts += 1
         request.num_computed_tokens = start + count
-        if (blocks or todo > 1) and self.kv.shares:  # else no block can have become full that was not known to be
+        # While a request decodes, a block is known to be full, with all of its tokens, when the next one is taken.
+        if self.kv.shares and (blocks or todo > 1 or start < request.num_prompt_tokens):
             plan.committed[request.key] = self._commit(request)
         request.num_pending += samples
 
