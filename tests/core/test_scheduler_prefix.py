@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pagoda.core import invariants
 from pagoda.core.prefix_cache import Miss, Namespace, PrefixCache
 from pagoda.core.scheduler import Scheduler
-from pagoda.core.step import RequestKey, SchedulerOutput
+from pagoda.core.step import RequestKey, RowResult, RunnerOutput, SchedulerOutput
 from tests.core.driver import Driver, alone, make_request, make_scheduler
 
 TEXT = tuple(range(20, 40))  # five blocks
@@ -158,6 +159,20 @@ def test_a_block_that_decoding_filled_in_a_failed_step_is_not_found() -> None:
     driver.turn(fail="collect")  # position 7, the last of its block
     answer = driver.received[RequestKey("a", 0)].token_ids
     assert row_of(run(driver, "b", (*TEXT[:6], *answer, 1)), "b")[2] == 1
+
+
+def test_what_a_request_had_whose_numbers_were_none_is_not_found() -> None:
+    driver = Driver(cached_scheduler())
+    scheduler, request = driver.scheduler, make_request("a", TEXT[:6], 8)
+    run(driver, "same", TEXT[:6])
+    driver.add(request)
+    driver.turn()
+    assert row_of(driver.turn(), "a") == (6, 1, 0)
+    assert scheduler.kv.num_cached_blocks == 1
+    step = scheduler.schedule()  # position 7, the last of its block
+    scheduler.update(RunnerOutput(step.step, (RowResult(request.key, error="no number"),)))
+    assert scheduler.kv.num_cached_blocks == 0
+    invariants.check(scheduler)
 
 
 def test_who_waits_for_a_prompt_enters_when_its_last_token_is_computed_alone() -> None:

@@ -189,7 +189,10 @@ class Scheduler:
             if event is not None:
                 events.append(event)
                 if event.finish_reason is not None:
+                    # What it has read may be what broke it: then whoever begins alike would fail as well.
+                    suspect = () if event.error is None else self._own_blocks(request)
                     self._end(request)
+                    self.kv.forget_contents(suspect)
                     self.watermark.ended(request)
         return events
 
@@ -361,6 +364,9 @@ class Scheduler:
         del choices[request.key.choice]
         if not choices:
             del self.requests[request.key.request_id]
+
+    def _own_blocks(self, request: Request) -> tuple[int, ...]:
+        return self.kv.block_table(request.key)[self.kv.num_passed(request.key) :]
 
     def _commit(self, request: Request) -> tuple[int, ...]:
         return self.kv.commit(request.key, request.known_token_ids, request.num_computed_tokens)
