@@ -121,6 +121,35 @@ def test_every_request_gets_what_it_gets_alone_whatever_the_traffic(depth: int) 
 
 
 @pytest.mark.parametrize("depth", [0, 1])
+def test_who_goes_on_from_a_text_that_failed_or_ended_gets_what_it_gets_alone(depth: int) -> None:
+    ends: Counter[str | None] = Counter()
+    for seed in range(RUNS):
+        rng = random.Random(seed)
+        driver = Driver(random_scheduler(rng), depth)
+        room = driver.scheduler.kv.num_blocks * driver.scheduler.kv.block_size
+        requests: list[Request] = []
+        for number in range(rng.randint(5, 25)):
+            before = rng.choice(requests) if requests else None
+            text = () if before is None else (*before.prompt_token_ids, *driver.received[before.key].token_ids)
+            prompt = (*text, *random_prompt(rng, 3))[: max(1, room - 8)]
+            # Choices that are all the likeliest compute the same blocks at the same time.
+            for choice in range(rng.choice([1, 2])):
+                request = make_request(f"r{number}", prompt, max(1, min(8, room - len(prompt))), choice=choice)
+                requests.append(request)
+                driver.add(request)
+            for _ in range(rng.choice([0, 2, 5, 9])):
+                driver.turn(fail=rng.choice([None] * 8 + ["submit", "collect"]))
+        driver.finish()
+        for request in requests:
+            received, expected = driver.received[request.key], alone(request)
+            assert received.token_ids == expected.token_ids[: len(received.token_ids)], f"seed {seed}, {request.key}"
+            ends[received.finish_reason] += 1
+            assert received.finish_reason == "error" or received == expected
+    assert ends["length"] > 5 * RUNS
+    assert ends["error"] > RUNS
+
+
+@pytest.mark.parametrize("depth", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nor_does_it_matter_how_blocks_are_allocated_and_steps_are_mixed(variant: str, depth: int) -> None:
     num_preemptions = 0
