@@ -6,8 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.core import invariants
 from pagoda.core.request import Request
@@ -60,7 +59,7 @@ class EngineCore:
         return bool(self._in_flight) or self.scheduler.has_unfinished
 
     def stats(self) -> EngineStats:
-        scheduler = self.scheduler
+        scheduler, prefix = self.scheduler, self.scheduler.kv.prefix_stats
         return EngineStats(
             turn_time=time.monotonic(),
             has_work=self.has_work,
@@ -71,7 +70,7 @@ class EngineCore:
             num_preemptions=scheduler.num_preemptions,
             failed_steps=self._failed_steps,
             num_cached_blocks=scheduler.kv.num_cached_blocks,
-            prefix=deepcopy(scheduler.kv.prefix_stats),
+            prefix=replace(prefix, misses=prefix.misses.copy()),
             violations=self._violations,
         )
 
