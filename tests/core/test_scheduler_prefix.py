@@ -184,3 +184,14 @@ def test_who_waits_for_a_prompt_enters_when_its_last_token_is_computed_alone() -
     driver.add(make_request("b", (*TEXT[:8], 1), 20))
     assert row_of(driver.turn(), "a") == (7, 1, 0)
     assert row_of(driver.steps[-1], "b") == (8, 1, 2)
+
+
+def test_who_waits_for_another_prompt_does_not_hold_up_those_behind() -> None:
+    driver = Driver(cached_scheduler(max_batched_tokens=8, prefill_chunk=4))
+    long = tuple(range(48))
+    driver.add(make_request("a", long, 3), make_request("b", long, 3), make_request("short", (50, 51, 52), 3))
+    entered = [{request.key.request_id for request in driver.turn().new} for _ in range(3)]
+    assert any("short" in names for names in entered)
+    assert not any("b" in names for names in entered)
+    driver.finish()
+    assert driver.received[RequestKey("b", 0)].token_ids == driver.received[RequestKey("a", 0)].token_ids

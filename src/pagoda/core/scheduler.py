@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -16,7 +15,8 @@ from pagoda.core.policies import Policy
 from pagoda.core.prefix_cache import NOTHING_FOUND
 from pagoda.core.request import Request, Status
 from pagoda.core.results import apply_result
-from pagoda.core.step import NewRequest, RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
+from pagoda.core.step import RequestKey, RunnerOutput, ScheduledRow, SchedulerOutput, TokenEvent
+from pagoda.core.step_plan import InFlight, StepPlan
 from pagoda.core.waiting_queue import WaitingQueue
 from pagoda.core.watermark import ExpectedGrowth, Watermark
 from pagoda.errors import DoesNotFitError, InvalidValueError, InvariantError
@@ -48,35 +48,11 @@ class Preemption(NamedTuple):
     on_behalf_of: RequestKey
 
 
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A step on its way through the runner, and whose its rows are.
-
-    committed: blocks that can be found in the prefix cache since it was scheduled, by who computes them.
-    """
-
-    step: SchedulerOutput
-    requests: tuple[Request, ...]
-    committed: Mapping[RequestKey, tuple[int, ...]]
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A step while it is put together. `budget`: tokens that may still be added to it."""
-
-    budget: int
-    prompts: int = 0
-    rows: list[ScheduledRow] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    new: list[NewRequest] = field(default_factory=list)
-    committed: dict[RequestKey, tuple[int, ...]] = field(default_factory=dict)
-
-
 class Scheduler:
     """`schedule` → (a runner executes) → `update`. `schedule` may be called again before the update of the step before.
 
     Each running request computes at least one position a step as long as it has any to compute: as many run as the
-    budget has tokens, at most. Waiting ones enter in the policy's order; where the first of them does not fit, nobody
+    budget has tokens, at most. Waiting ones enter in the policy's order, but for those who wait for another's prompt; where the first does not fit, nobody
     behind it overtakes it, so that every wait is bounded.
 
     The attributes are for looking at. `running` is in the policy's order. `preemptions` are those that led to the step
@@ -110,6 +86,7 @@ class Scheduler:
         # Blocks that those who run may need in the end; and who found no room since somebody last left the batch.
         self._most_blocks = 0
         self._no_room_for: Request | None = None
+        self._set_aside: list[Request] = []
 
     @property
     def has_unfinished(self) -> bool:
@@ -157,11 +134,13 @@ class Scheduler:
 
         A step without rows is not to be executed: it has no number of its own, and there is no `update` for it.
         """
-        plan = _Plan(self.config.max_batched_tokens)
+        plan = StepPlan(self.config.max_batched_tokens)
         preemptions_before = self.num_preemptions
         self._continue_running(plan)
+        self._line_up()
         if self.num_preemptions == preemptions_before:
             self._admit_waiting(plan)
+            self._line_up()
         if not plan.rows:
             return SchedulerOutput(self._num_steps, (), (), ())
         step = SchedulerOutput(self._num_steps, tuple(self._dropped), tuple(plan.new), tuple(plan.rows))
@@ -229,13 +208,13 @@ class Scheduler:
         self._dropped += [key for key in step.dropped if key not in self.kv.tables]
         return events
 
-    def _continue_running(self, plan: _Plan) -> None:
+    def _continue_running(self, plan: StepPlan) -> None:
         """Rows for running requests, in the policy's order."""
         head_fits = self._next_waiting() is not None
         wanting = [(request, todo) for request in self.running if (todo := request.num_uncomputed_tokens) > 0]
         wanting = self.mixing.choose(wanting, head_fits)
         behind, prompts_behind = len(wanting), sum([todo > 1 for _, todo in wanting])
-        capped = prompts_behind > 1 or self._others_need_prefill()
+        capped = prompts_behind > 1 or len(self.waiting) > 0
         block_size, running = self.kv.block_size, Status.RUNNING
         for request, todo in wanting:
             behind -= 1
@@ -265,7 +244,7 @@ class Scheduler:
                 return None
         return blocks
 
-    def _admit_waiting(self, plan: _Plan) -> None:
+    def _admit_waiting(self, plan: StepPlan) -> None:
         while plan.budget > 0 and (request := self._next_waiting()) is not None:
             if not self.mixing.admits(len(self.running), len(self.waiting)):
                 return
@@ -300,17 +279,16 @@ class Scheduler:
         return min(todo, available, self.config.prefill_chunk) if capped else min(todo, available)
 
     def _next_waiting(self) -> Request | None:
-        """The first of the queue, if it can enter now."""
-        request = self.waiting.peek()
-        # Preempted with a token in flight: it comes back when the token is known.
-        if request is None or request.num_pending or len(self.running) >= self.max_running:
+        """The first of the queue that does not wait for another's prompt, if it can enter now."""
+        if len(self.running) >= self.max_running:
             return None
-        if request is self._no_room_for and self.kv.window is None:
-            return None  # those who run only grow, where they give up nothing: it is as it was
-        if self.kv.shares and not request.num_computed_tokens and request.sampling.prompt_logprobs is None:
-            request.prefix = self.kv.find_prefix(request.namespace, request.known_token_ids, request.prefix)
-            if request.prefix.promised:
-                return None  # it has more from waiting than from computing the same beside another
+        # Those who run only grow, where they give up nothing: it is as it was.
+        kept_out = self._no_room_for if self.kv.window is None else None
+        while (request := self.waiting.peek()) is not None and request is not kept_out and self._awaits_prompt(request):
+            self._set_aside.append(self.waiting.pop())
+        # Preempted with a token in flight: it comes back when the token is known.
+        if request is None or request is kept_out or request.num_pending:
+            return None
         positions, most = request.num_positions_at_admission, request.max_num_positions
         fits = self.kv.can_admit(positions, most, 0, request.prefix)
         # Where all fit that could ever be needed, nobody will lack anything.
@@ -321,13 +299,23 @@ class Scheduler:
             self._no_room_for = request
         return request if fits else None
 
-    def _others_need_prefill(self) -> bool:
-        """Whether a request waits that has something of its own to compute."""
-        first = self.waiting.peek()
-        return first is not None and not first.prefix.promised
+    def _awaits_prompt(self, request: Request) -> bool:
+        """Whether it has more from waiting for what another computes than from computing the same beside it. Finds its
+        prefix. Nobody behind it is held up by that."""
+        needs_all = request.sampling.prompt_logprobs is not None
+        if not self.kv.shares or needs_all or request.num_pending or request.num_computed_tokens:
+            return False
+        request.prefix = self.kv.find_prefix(request.namespace, request.known_token_ids, request.prefix)
+        return request.prefix.promised
+
+    def _line_up(self) -> None:
+        """Back into the queue, in their places."""
+        for request in self._set_aside:
+            self.waiting.push(request)
+        self._set_aside.clear()
 
     def _add_row(
-        self, plan: _Plan, request: Request, count: int, todo: int, blocks: tuple[int, ...], *, shared: int = 0
+        self, plan: StepPlan, request: Request, count: int, todo: int, blocks: tuple[int, ...], *, shared: int = 0
     ) -> None:
         start = request.num_computed_tokens
         samples = count == todo and request.sampling.max_tokens != 0
