@@ -52,8 +52,8 @@ class Scheduler:
     """`schedule` → (a runner executes) → `update`. `schedule` may be called again before the update of the step before.
 
     Each running request computes at least one position a step as long as it has any to compute: as many run as the
-    budget has tokens, at most. Waiting ones enter in the policy's order, but for those who wait for another's prompt; where the first does not fit, nobody
-    behind it overtakes it, so that every wait is bounded.
+    budget has tokens, at most. Waiting ones enter in the policy's order, but for those who wait for what another computes;
+    where the first does not fit, nobody behind it overtakes it, so that every wait is bounded.
 
     The attributes are for looking at. `running` is in the policy's order. `preemptions` are those that led to the step
     scheduled last.
