@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from pagoda.cli.bench_kv_charts import kv_charts
@@ -17,7 +16,7 @@ from pagoda.cli.console import UNSHOWN, note, print_json
 from pagoda.cli.output_file import OutputFile
 from pagoda.cli.page import page
 from pagoda.cli.plan_view import LEAST_WIDTH, grid_table
-from pagoda.cli.streams import put
+from pagoda.cli.printed import printed
 from pagoda.cli.terminal_chart import terminal_chart
 
 
@@ -26,11 +25,8 @@ def render(report: Mapping[str, Any], comparison: Comparison, json: bool) -> Non
     if json:
         print_json(report)
         return
-    console = Console(highlight=False, markup=False)
-    if console.width < LEAST_WIDTH and not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=LEAST_WIDTH)
     compared, allocation = grids(report)
-    with console.capture() as shown:
+    with printed(LEAST_WIDTH) as console:
         console.print(headline(report), style="bold")
         console.print(subject(report))
         console.print()
@@ -48,7 +44,6 @@ def render(report: Mapping[str, Any], comparison: Comparison, json: bool) -> Non
         console.print(allocation.title, style="bold")
         console.print(grid_table(allocation))
         console.print(allocation.note, style="dim")
-    put(shown.get())
 
 
 def write_files(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from pagoda.cli.streams import put
+from pagoda.cli.printed import printed
 from pagoda.planning.ledger import binary_size, decimal_size
 
-# What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
 LEAST_WIDTH = 100
 # How the CPU holds weights; a number format speaks for itself.
 HELD = {"stored": "as stored", "int8": "dense ones as int8", "int4": "dense ones as int4"}
@@ -18,15 +16,11 @@ HELD = {"stored": "as stored", "int8": "dense ones as int8", "int4": "dense ones
 
 def show(report: dict[str, Any]) -> None:
     """Prints the report of `inspection.inspect_checkpoint` on stdout."""
-    console = Console(highlight=False)
-    if console.width < LEAST_WIDTH and not console.is_terminal:
-        console = Console(highlight=False, width=LEAST_WIDTH)
     memory = report["memory"]
     sequences = "1 sequence" if memory["batch"] == 1 else f"{memory['batch']:,} sequences"
     held = HELD.get(memory["dtype"], memory["dtype"])
     computed = f"{sequences} of {memory['context']:,} tokens, {held}"
-    # Printed by this process itself, since rich ends a process whose output nobody reads.
-    with console.capture() as shown:
+    with printed(LEAST_WIDTH, markup=True) as console:
         console.print(_facts(report))
         console.print(_flow(f"One decode step: the last token of {computed}", report["decode_step"]))
         console.print(_flow(f"Prefill: all tokens of {computed}", report["prefill"]))
@@ -34,7 +28,6 @@ def show(report: dict[str, Any]) -> None:
             "FLOPs count matrix products and attention. Bytes are the least that must move: each weight once a step, "
             "K and V of each sequence once; activations as the ops pass them on."
         )
-    put(shown.get())
 
 
 def _facts(report: dict[str, Any]) -> Table:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pagoda.cli.plan_text import Grid, asked, grids, headline, verdict
-from pagoda.cli.streams import put
+from pagoda.cli.printed import printed
 from pagoda.planning.plan import Plan
 
-# What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
 LEAST_WIDTH = 110
 
 
 def show(plan: Plan, formulas: bool) -> None:
     """Prints the plan on stdout."""
-    console = Console(highlight=False, markup=False)
-    if console.width < LEAST_WIDTH and not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=LEAST_WIDTH)
-    # Printed by this process itself, since rich ends a process whose output nobody reads.
-    with console.capture() as shown:
+    with printed(LEAST_WIDTH) as console:
         console.print(headline(plan), style="bold")
         console.print(asked(plan))
         console.print()
@@ -42,7 +36,6 @@ def show(plan: Plan, formulas: bool) -> None:
         console.print(Text.assemble(("Recommendation  ", "bold"), plan.recommendation))
         if plan.serve_command:
             console.print(Text.assemble(("Command         ", "bold"), plan.serve_command), soft_wrap=True)
-    put(shown.get())
 
 
 def grid_table(grid: Grid) -> Table:

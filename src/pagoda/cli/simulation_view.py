@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pagoda.cli.plan_text import duration, rate, significant
-from pagoda.cli.streams import put
+from pagoda.cli.printed import printed
 from pagoda.planning.ledger import binary_size, decimal_size
 
-# What the tables need. Elsewhere than in a terminal rich would fold them into 80 columns.
 LEAST_WIDTH = 110
 CLOCKS = {
     "calibrated": "this engine with this model",
@@ -26,14 +24,9 @@ Report = Mapping[str, Any]
 
 def show(report: Report) -> None:
     """Prints the report of `simulation.simulation_report` on stdout."""
-    console = Console(highlight=False, markup=False)
-    if console.width < LEAST_WIDTH and not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=LEAST_WIDTH)
-    # Printed by this process itself, since rich ends a process whose output nobody reads.
-    with console.capture() as shown:
+    with printed(LEAST_WIDTH) as console:
         for part in _parts(report):
             console.print(part)
-    put(shown.get())
 
 
 def _parts(report: Report) -> list[Table | str]:
