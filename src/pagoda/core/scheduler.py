@@ -199,13 +199,14 @@ class Scheduler:
         spoiled = {block for each in later for row in step.rows for block in each.committed.get(row.key, ())}
         if spoiled:
             self.kv.forget_contents(spoiled)
-            tables = self.kv.tables
-            failed.update({each.key: each for each in self.running if spoiled.intersection(tables.get(each.key, ()))})
+            held = self.kv.tables
+            failed.update({each.key: each for each in self.running if spoiled.intersection(held.get(each.key, ()))})
         events = [event for key in failed for event in self.finish(key, "error", error)]
         # Not before, since who leaves while a step is in flight leaves nothing behind to be found.
         self.in_flight.remove(flight)
         # The runner may have failed before it forgot these, so it is told again, but for any that came back since.
-        self._dropped += [key for key in step.dropped if key not in self.kv.tables]
+        tables = self.kv.tables
+        self._dropped += [key for key in step.dropped if key not in tables]
         return events
 
     def _continue_running(self, plan: StepPlan) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import head_weight, is_product
@@ -59,22 +60,12 @@ def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format
     held = gpu_format(spec, stored, wanted)
     element_bytes = FORMATS[DENSE[activation_format(spec, held)]].block_bytes
     kv_held = parse_kv_format(activation_format(spec, held) if kv_format is None else kv_format)
-
-    def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
-        return activation_bytes(
-            spec,
-            max_batched_tokens=max_batched_tokens,
-            max_num_seqs=max_num_seqs,
-            max_model_len=max_model_len,
-            element_bytes=element_bytes,
-        )
-
     return Holding(
         spec,
         held,
         weight_bytes(spec, held),
         kv_held,
-        workspace,
+        partial(activation_bytes, spec, element_bytes=element_bytes),
         loading_bytes=0,  # files are mapped on the host
         loading_note="",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from pagoda.planning.formats import DENSE_FORMATS, tensor_bytes
@@ -57,22 +58,12 @@ class Holding:
 def torch_holding(spec: ModelSpec, element_bytes: int) -> Holding:
     """The torch reference: weights dense; weights, activations and KV cache in a compute dtype of so many bytes."""
     held = held_format(element_bytes)
-
-    def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
-        return activation_bytes(
-            spec,
-            max_batched_tokens=max_batched_tokens,
-            max_num_seqs=max_num_seqs,
-            max_model_len=max_model_len,
-            element_bytes=element_bytes,
-        )
-
     return Holding(
         spec,
         held,
         weight_bytes(spec, held),
         element_bytes,
-        workspace,
+        partial(activation_bytes, spec, element_bytes=element_bytes),
         # One weight at a time is dequantized to float32, with as much again on the way.
         loading_bytes=max(weight.num_elements for weight in spec.weights) * 2 * 4,
         loading_note="the largest of them twice more in float32 while they are loaded",
