@@ -1,0 +1,44 @@
+"""Machine: what launching needs to know of the GPU, and the memory that kernels share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+# Where kernels that split a sum leave its parts, and count who has come.
+SCRATCH_FLOATS = 16 << 20
+NUM_COUNTERS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """device: with its number format `dtype` of activations. multiprocessors: how many programs run at least at once.
+    capability: (major, minor) of its compute capability.
+    partials [SCRATCH_FLOATS] float32, counters [NUM_COUNTERS] int32: kernels run one after the other, so they share these;
+    counters are zero between kernels.
+    is_deterministic: each request's results are the same whatever else is in the step, by fixed tiles without splits.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    multiprocessors: int
+    capability: tuple[int, int]
+    partials: torch.Tensor
+    counters: torch.Tensor
+    is_deterministic: bool = False
+
+    @classmethod
+    def of(cls, device: torch.device, dtype: torch.dtype, *, is_deterministic: bool = False) -> Machine:
+        """Allocates the shared memory. On a CPU, where Triton's interpreter runs, a small GPU is made believe."""
+        multiprocessors, capability = 4, (9, 0)
+        if device.type == "cuda":
+            properties = torch.cuda.get_device_properties(device)
+            multiprocessors, capability = properties.multi_processor_count, (properties.major, properties.minor)
+        partials = torch.empty(SCRATCH_FLOATS, dtype=torch.float32, device=device)
+        counters = torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
+        return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.partials.nbytes + self.counters.nbytes

@@ -1,0 +1,88 @@
+"""Products: a linear layer and what follows it in the same kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from pagoda.ops.cuda.machine import Machine
+from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix, Matrix
+from pagoda.ops.interface import Activation
+
+# The narrowest tile of outputs that a product with a residual has.
+NARROWEST_TILE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """stream [T, n]: what the product's outputs are added to; `out` is the sum, in the activations' format. gain [n]: of the
+    RMS norm that follows. scaled [T, n] = sum × gain. sums [T, most_sums(n)] float32: each output tile's sum of squares of
+    the sum, in as many columns as there are tiles; the others are zero.
+    """
+
+    stream: torch.Tensor
+    gain: torch.Tensor
+    scaled: torch.Tensor
+    sums: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredNorm:
+    """The product's rows are still to be multiplied by 1 / sqrt(total of the row's `sums` / size + eps)."""
+
+    sums: torch.Tensor
+    size: int
+    eps: float
+
+
+def most_sums(width: int) -> int:
+    """Columns that `Residual.sums` needs at most."""
+    return -(-width // NARROWEST_TILE)
+
+
+def can_gate(weight: CudaWeight) -> bool:
+    """Whether a product with it can apply a gate to its outputs' halves: both are of one format."""
+    return len(weight.matrices) == 1 and weight.bias is None
+
+
+def can_join(weight: CudaWeight) -> bool:
+    """Whether a product with it can take in the addition and the norm that follow."""
+    return len(weight.matrices) == 1
+
+
+def product(
+    x: torch.Tensor,
+    weight: CudaWeight,
+    out: torch.Tensor,
+    machine: Machine,
+    *,
+    gate: Activation | None = None,
+    residual: Residual | None = None,
+    norm: DeferredNorm | None = None,
+) -> None:
+    """out [T, n] = x [T, k] × the stacked matrices' transposes, plus their bias; then the row factor of `norm` (before the bias
+    is added), then `gate` (out has half as many columns), or `residual`. Sums in float32. out may be float32 (logits).
+    """
+    wide = torch.cat([F.linear(x.float(), _dense(matrix)) for matrix in weight.matrices], dim=-1)
+    if norm is not None:
+        wide = wide * torch.rsqrt(norm.sums.sum(-1, keepdim=True) / norm.size + norm.eps)
+    if weight.bias is not None:
+        wide = wide + weight.bias
+    if gate is not None:
+        first, second = wide.chunk(2, dim=-1)
+        wide = (F.silu(first) if gate == "silu" else F.gelu(first, approximate="tanh")) * second
+    if residual is not None:
+        wide = wide + residual.stream.float()
+    out.copy_(wide)
+    if residual is not None:
+        kept = out.float()
+        residual.scaled.copy_(kept * residual.gain)
+        residual.sums.zero_()
+        residual.sums[:, 0] = kept.square().sum(-1)
+
+
+def _dense(matrix: Matrix) -> torch.Tensor:
+    assert isinstance(matrix, DenseMatrix)
+    return matrix.values.float()
