@@ -18,7 +18,10 @@ from pagoda.planning.cuda_workspace import few_rows, logit_slice_rows
 
 
 class Program:
-    """Commands in order over tensors whose places in the arena are fixed, so that a captured step finds them again."""
+    """Commands in order over tensors whose places in the arena are fixed, so that a captured step finds them again.
+
+    places: of each tensor, its bytes in the arena.
+    """
 
     def __init__(
         self, commands: Sequence[Command], logits: Symbol, max_tokens: int, max_logit_rows: int, dtype: torch.dtype
@@ -31,15 +34,13 @@ class Program:
             index for index, command in enumerate(commands) if any(each.rows == "logits" for each in command.writes)
         )
         self._body, self._end = self.commands[:first_of_end], self.commands[first_of_end:]
-        self._offsets, self.arena_bytes = self._placed()
+        self.places, self.arena_bytes = self._placed()
         self._views: dict[Symbol, torch.Tensor] = {}
 
     def attach(self, arena: torch.Tensor) -> None:
         """Lay the tensors out in the arena, uint8 [at least arena_bytes]."""
-        for symbol, offset in self._offsets.items():
-            rows, dtype = self._rows[symbol.rows], self._dtype_of(symbol)
-            size = rows * symbol.width * dtype.itemsize
-            self._views[symbol] = arena[offset : offset + size].view(dtype).view(rows, symbol.width)
+        for symbol, span in self.places.items():
+            self._views[symbol] = arena[span.start : span.stop].view(self._dtype_of(symbol)).view(-1, symbol.width)
 
     def run(self, step: CudaStep) -> torch.Tensor:
         """One step. Returns the first slice of its logits, float32 [rows, vocabulary with padding]: until the next call."""
@@ -64,7 +65,7 @@ class Program:
                 command.launch(at, sliced)
         return at(self._logits)
 
-    def _placed(self) -> tuple[dict[Symbol, int], int]:
+    def _placed(self) -> tuple[dict[Symbol, range], int]:
         last: dict[Symbol, int] = {}
         first: dict[Symbol, int] = {}
         for index, command in enumerate(self.commands):
@@ -77,7 +78,8 @@ class Program:
             last.update({symbol: end for symbol in command.reads if symbol.rows == "tokens"})
         buffers = [Buffer(self._bytes(symbol), first[symbol], last[symbol]) for symbol in first]
         offsets, size = place(buffers)
-        return dict(zip(first, offsets, strict=True)), size
+        placed = zip(first, buffers, offsets, strict=True)
+        return {symbol: range(offset, offset + buffer.num_bytes) for symbol, buffer, offset in placed}, size
 
     def _bytes(self, symbol: Symbol) -> int:
         return self._rows[symbol.rows] * symbol.width * self._dtype_of(symbol).itemsize
