@@ -1,11 +1,13 @@
 """What `pagoda simulate` says of this machine against what a real server does here, under the same trace.
 
-    python benchmarks/validate_simulation.py [MODEL] [--rates 2,3.5,20] [--requests 50] [--calibrate 60] [--json]
+    python benchmarks/validate_simulation.py [MODEL] [--rates 2,3.5,20] [--requests 50] [--calibrate 60] [--rounds 1] [--json]
 
-One after the other: the machine's limits are measured, a calibration is run, a server answers requests that arrive at random
-(Poisson) at each of the rates, the limits are measured again; then the same arrivals are simulated, with the calibration and
-with the limits alone. Of the two bandwidths the lower counts: more than that comes and goes on a shared machine. Errors are of
-the medians of TTFT, TPOT and end-to-end latency, and of output tokens a second: (simulated - measured) / measured.
+In each round, one after the other: the machine's limits are measured, a calibration is run, a server answers requests that
+arrive at random (Poisson) at each of the rates, the limits are measured again; then the same arrivals are simulated, with the
+calibration and with the limits alone. Of the two bandwidths the lower counts: more than that comes and goes on a shared
+machine. Errors are of the medians of TTFT, TPOT and end-to-end latency, and of output tokens a second: (simulated - measured)
+/ measured. A round's simulation is compared with that round's server only, as a machine's speed drifts from minute to minute;
+of several rounds, each with arrivals of its own, the median error is told, and the median size of the errors.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -29,6 +32,7 @@ from serving.watch import Watch
 
 PAGODA = (sys.executable, "-c", "from pagoda.cli.main import main; main()")
 FIGURES = ("ttft", "tpot", "e2e")
+SIMULATED = ("calibrated", "uncalibrated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ def pagoda(*arguments: str, cache: Path) -> dict[str, Any]:
     return report
 
 
-def validate(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def validate(options: argparse.Namespace, folder: Path, seed: int) -> dict[str, Any]:
+    """One round."""
     model = str(Path(options.model).resolve()) if os.path.exists(options.model) else options.model
     settings: dict[str, Setting] = {"max_model_len": max(options.prompt_tokens) + max(options.output_tokens)}
     same = [part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))]
@@ -102,7 +107,7 @@ def validate(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     with server(model, settings) as there:
         words = there.vocabulary()
         for number, rate in enumerate(options.rates):
-            trace = poisson(rate, options, words, options.seed + number)
+            trace = poisson(rate, options, words, seed + number)
             measured.append((trace, figures(serve(there, trace))))
     after = pagoda("bench", "limits", "--save", cache=folder)
     _use_lower_bandwidth(folder, before, after)
@@ -121,6 +126,23 @@ def validate(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {"model": options.model, "read_bandwidth": bandwidths, "calibration": fit, "loads": loads}
 
 
+def summed_up(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each rate and way of simulating: the median of the rounds' errors, and of their sizes."""
+    result = []
+    for loads in zip(*(each["loads"] for each in rounds), strict=True):
+        for name in SIMULATED:
+            errors = {key: [load[name]["error"][key] for load in loads] for key in loads[0]["measured"]}
+            result.append(
+                {
+                    "rate": loads[0]["rate"],
+                    "simulated": name,
+                    "error": {key: median(values) for key, values in errors.items()},
+                    "error_size": {key: median(map(abs, values)) for key, values in errors.items()},
+                }
+            )
+    return result
+
+
 def _use_lower_bandwidth(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
     (path,) = (folder / "pagoda").glob("limits-*.json")
     saved = json.loads(path.read_text(encoding="utf-8"))
@@ -133,7 +155,7 @@ def show(report: dict[str, Any]) -> None:
     print(f"{report['model']}; read bandwidth {low} GB/s before, {high} after")
     print(f"{'requests/s':<12}{'':<14}{'TTFT ms':>16}{'TPOT ms':>16}{'e2e ms':>16}{'output tokens/s':>18}")
     for load in report["loads"]:
-        for name in ("measured", "calibrated", "uncalibrated"):
+        for name in ("measured", *SIMULATED):
             row = load[name]
             cells = [f"{1e3 * row[key]:,.1f}" for key in FIGURES] + [f"{row['output_tokens_per_second']:,.1f}"]
             if "error" in row:
@@ -141,6 +163,14 @@ def show(report: dict[str, Any]) -> None:
                     f"{cell} ({100 * error:+.1f}%)" for cell, error in zip(cells, row["error"].values(), strict=True)
                 ]
             print(f"{load['rate']:<12g}{name:<14}" + "".join(f"{cell:>16}" for cell in cells[:3]) + f"{cells[3]:>18}")
+
+
+def show_summary(summary: list[dict[str, Any]], rounds: int) -> None:
+    print(f"\nof {rounds} rounds: median error (median size)")
+    for row in summary:
+        pairs = zip(row["error"].values(), row["error_size"].values(), strict=True)
+        cells = [f"{100 * error:+.1f}% ({100 * size:.1f}%)" for error, size in pairs]
+        print(f"{row['rate']:<12g}{row['simulated']:<14}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 def _arguments() -> argparse.Namespace:
@@ -153,6 +183,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=_range, default=(32, 512), metavar="FROM:TO")
     parser.add_argument("--output-tokens", type=_range, default=(16, 128), metavar="FROM:TO")
     parser.add_argument("--calibrate", type=float, default=60.0, help="seconds of pagoda bench calibrate")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, nothing else")
     return parser.parse_args()
@@ -165,15 +196,20 @@ def _range(text: str) -> tuple[int, int]:
 
 def main() -> None:
     options = _arguments()
-    try:
-        with TemporaryDirectory() as folder:
-            report = validate(options, Path(folder))
-    except (OSError, RuntimeError) as error:
-        sys.exit(str(error))
+    rounds = []
+    for number in range(options.rounds):
+        try:
+            with TemporaryDirectory() as folder:
+                rounds.append(validate(options, Path(folder), options.seed + 100 * number))
+        except (OSError, RuntimeError) as error:
+            sys.exit(str(error))
+        if not options.json:
+            show(rounds[-1])
+    summary = summed_up(rounds)
     if options.json:
-        print(json.dumps(report, indent=2))
-    else:
-        show(report)
+        print(json.dumps({"rounds": rounds, "summary": summary}, indent=2))
+    elif options.rounds > 1:
+        show_summary(summary, options.rounds)
 
 
 if __name__ == "__main__":
