@@ -25,8 +25,9 @@ def one_round_of_all_loads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_measures_a_server_and_saves_a_timer(pagoda: Pagoda, tiny_model: Path, tmp_path: Path) -> None:
     path = tmp_path / "tiny.json"
     done = pagoda("bench", "calibrate", tiny_model, "--output", path, "--seconds", "2", *SMALL, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
+    # Steps as short as these scatter on a busy machine.
+    assert (done.returncode, done.stderr.rstrip("\n")) == (0, bench_calibrate.unrest(report) or "")
     timer = load_timer(path)
     assert report["output"] == str(path)
     assert report["model"] == timer.model == str(tiny_model)
@@ -47,6 +48,13 @@ def test_its_table_is_for_people(pagoda: Pagoda, tiny_model: Path, tmp_path: Pat
         "a request besides",
         "saved to",
     ]
+
+
+def test_a_fit_of_a_busy_machine_is_told_from_a_good_one() -> None:
+    assert bench_calibrate.unrest({"median_error": 0.08}) is None
+    warning = bench_calibrate.unrest({"median_error": 0.31})
+    assert warning is not None
+    assert "31%" in warning
 
 
 @pytest.mark.parametrize(

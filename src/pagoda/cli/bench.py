@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pagoda.cli.bench_kv_cache import kv_cache
-from pagoda.cli.console import print_json
+from pagoda.cli.console import note, print_json
 from pagoda.cli.loading import load
 from pagoda.cli.options import with_derived_options
 from pagoda.config import EngineConfig, default_of
@@ -132,7 +132,7 @@ def calibrate(
         raise InvalidValueError("--output", str(path), "a file in a folder that exists")
 
     from pagoda.cli.bench_calibrate import calibrate as measure_and_fit
-    from pagoda.cli.bench_calibrate import report_of, table_of
+    from pagoda.cli.bench_calibrate import report_of, table_of, unrest
     from pagoda.cli.loading import load_async
     from pagoda.progress import TerminalProgress
 
@@ -149,6 +149,8 @@ def calibrate(
     else:
         for name, value in table_of(report):
             print(f"{name:<24}{value}")
+    if warning := unrest(report):
+        note(warning)
 
 
 bench.command("kv-cache")(kv_cache)

@@ -39,6 +39,8 @@ WORDS = (
     "child asks why bread smells best before it is cut. By noon most of it is sold. What is left goes to the kitchen near the "
     "church, where soup has been cooking since six, and whoever is hungry may sit down; nobody counts plates or asks for names."
 )
+# Where half of the steps lie further than this beside the fit, something else was at work: alone, machines came to 4 to 10%.
+UNREST = 0.15
 WARM_UP = Load("batch", 2, 2, (8, 8), (4, 4))
 
 
@@ -199,6 +201,16 @@ def report_of(timer: CalibratedTimer, measured: Measured) -> dict[str, Any]:
         "seconds_per_attention_flop": timer.seconds_per_attention_flop,
         "seconds_per_row": timer.seconds_per_row,
     }
+
+
+def unrest(report: dict[str, Any]) -> str | None:
+    """What to tell of a fit that is not to be relied on."""
+    if report["median_error"] <= UNREST:
+        return None
+    return (
+        f"half of the steps took {report['median_error']:.0%} more or less than fitted, where {UNREST:.0%} is a lot: something "
+        "else used this machine. What was saved will mislead; measure again when it is idle."
+    )
 
 
 def table_of(report: dict[str, Any]) -> list[tuple[str, str]]:
