@@ -45,26 +45,33 @@ class EngineConfig:
     dtype: Annotated[
         str,
         Knob(
-            "Number format of weights, activations and KV cache on cuda (auto: bfloat16) and reference (auto: float32); "
-            "cpu takes auto only: weights as they are stored, the KV cache as kv_cache_dtype says.",
+            "Number format of activations, and of weights and KV cache where nothing else is said of them, on cuda (auto: "
+            "bfloat16) and reference (auto: float32); cpu takes auto only: weights as they are stored.",
             choices=("auto", "float32", "bfloat16", "float16"),
         ),
     ] = "auto"
     quantization: Annotated[
         str,
         Knob(
-            "Quantize weights that are stored dense while they are loaded; on the CPU only.",
-            choices=("none", "int8", "int4"),
+            "Quantize weights that are stored dense while they are loaded: int8 or int4 on cpu and cuda, fp8 on cuda.",
+            choices=("none", "int8", "int4", "fp8"),
         ),
     ] = "none"
     kv_cache_dtype: Annotated[
         str,
         Knob(
-            "Number format of the KV cache (auto: bfloat16 on cpu, elsewhere as dtype); int8, on the CPU only, takes half the "
-            "memory: codes with a scale for each token and K/V head.",
-            choices=("auto", "bfloat16", "int8"),
+            "Number format of the KV cache (auto: bfloat16 on cpu, elsewhere as dtype). Half the memory: int8 on cpu, codes "
+            "with a scale for each token and K/V head; fp8 on cuda, E4M3 without scales.",
+            choices=("auto", "bfloat16", "int8", "fp8"),
         ),
     ] = "auto"
+    deterministic: Annotated[
+        bool,
+        Knob(
+            "Each request's results are the same, bit for bit, whatever else runs: on cuda by slower kernels, on cpu always, "
+            "with this or without."
+        ),
+    ] = False
     max_model_len: Annotated[
         int | None,
         Knob(

@@ -21,6 +21,7 @@ from tests.models.fakes import LLAMA, FakeCheckpoint
 
 CPU = Device("cpu", "stored", 1 << 30, 2, "avx512")
 REFERENCE = Device("reference", "float32", 1 << 30, 2)
+CUDA = Device("cuda", "bfloat16", 1 << 30, 2, gpu="NVIDIA H200")
 TENSOR = "model.embed_tokens.weight"
 
 
@@ -62,6 +63,12 @@ def test_what_changes_numbers_changes_it() -> None:
         of(device=REFERENCE),
         of(device=replace(REFERENCE, threads=1)),
         of(device=REFERENCE, settings={"max_batched_tokens": 64}),
+        of(device=CUDA),
+        of(device=replace(CUDA, gpu="NVIDIA H100 PCIe")),
+        of(device=replace(CUDA, dtype="float16")),
+        of(device=replace(CUDA, kv_dtype="fp8")),
+        of(device=replace(CUDA, quantization="fp8")),
+        of(device=replace(CUDA, is_deterministic=True)),
         of(template="{{ messages }}"),
         of(defaults={"temperature": 0.5}),
         of(),

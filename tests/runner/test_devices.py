@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pagoda.config import EngineConfig
 from pagoda.errors import InvalidValueError
+from pagoda.runner import cuda_device
 from pagoda.runner.choose import choose_device
+from pagoda.runner.cuda_device import Gpu, choose_cuda_device
 from pagoda.runner.host_cores import usable_cores
 from pagoda.runner.native_device import FORCED_ISA, choose_instruction_set
 
@@ -77,9 +80,32 @@ def test_settings_of_the_torch_devices_are_refused_on_the_cpu(tmp_path: Path) ->
             choose_device(EngineConfig(device="cpu", **{field: value}), tmp_path)
 
 
-def test_quantization_is_refused_on_the_reference(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="quantization: got 'int8', must be none on device reference"):
-        choose_device(EngineConfig(device="reference", quantization="int8"), tmp_path)
+@pytest.mark.parametrize(
+    ("field", "value", "limit"),
+    [("quantization", "int8", "none"), ("kv_cache_dtype", "fp8", "auto"), ("deterministic", True, "false")],
+)
+def test_what_the_reference_does_not_have_is_refused(tmp_path: Path, field: str, value: object, limit: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{field}: got {value!r}, must be {limit} on device reference"):
+        choose_device(EngineConfig(device="reference", **{field: value}), tmp_path)
+
+
+@pytest.mark.parametrize("field", ["quantization", "kv_cache_dtype"])
+def test_fp8_is_refused_on_the_cpu(tmp_path: Path, field: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{field}: got 'fp8', must be .* on the CPU.*fp8 is for device cuda"):
+        choose_device(EngineConfig(device="cpu", **{field: "fp8"}), tmp_path)
+
+
+def test_the_cpu_is_deterministic_whether_that_is_asked_or_not(tmp_path: Path) -> None:
+    asked, unasked = (
+        choose_device(EngineConfig(device="cpu", deterministic=value), tmp_path) for value in (True, False)
+    )
+    assert asked == unasked
+    assert asked.is_deterministic
+
+
+def test_quantized_weights_on_the_cpu(tmp_path: Path) -> None:
+    device = choose_device(EngineConfig(device="cpu", quantization="int4"), tmp_path)
+    assert (device.dtype, device.quantization) == ("int4", "int4")
 
 
 def test_the_cache_is_int8_on_the_cpu_only(tmp_path: Path) -> None:
@@ -100,6 +126,51 @@ def test_the_reference_is_torch_on_the_cpu(tmp_path: Path) -> None:
     device = choose_device(EngineConfig(device="reference", threads=1, dtype="bfloat16"), tmp_path)
     assert (device.kind, device.dtype, device.threads, device.element_bytes) == ("reference", "bfloat16", 1, 2)
     assert str(device) == "reference (bfloat16, 1 thread)"
+
+
+H200 = Gpu("NVIDIA H200", (9, 0), 140 << 30)
+
+
+def test_a_gpu_takes_bfloat16_and_the_memory_that_is_free() -> None:
+    device = choose_cuda_device(EngineConfig(), H200)
+    assert (device.kind, device.dtype, device.kv_dtype, device.quantization) == ("cuda", "bfloat16", "bfloat16", None)
+    assert (device.usable_bytes, device.is_deterministic) == (140 << 30, False)
+    assert str(device) == "cuda (NVIDIA H200, bfloat16)"
+
+
+def test_everything_narrow_on_a_gpu() -> None:
+    config = EngineConfig(dtype="float16", quantization="fp8", kv_cache_dtype="fp8", deterministic=True)
+    device = choose_cuda_device(config, H200)
+    assert (device.dtype, device.quantization, device.kv_dtype, device.is_deterministic) == (
+        "float16",
+        "fp8",
+        "fp8",
+        True,
+    )
+    assert str(device) == "cuda (NVIDIA H200, float16, fp8 weights, fp8 KV cache, deterministic)"
+
+
+@pytest.mark.parametrize(("dtype", "kv"), [("auto", "int8"), ("float16", "bfloat16")])
+def test_a_cache_that_a_gpu_does_not_have_is_refused(dtype: str, kv: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"kv_cache_dtype: got '{kv}', must be auto or fp8 on device cuda"):
+        choose_cuda_device(EngineConfig(dtype=dtype, kv_cache_dtype=kv), H200)
+
+
+def test_no_gpu_and_one_that_is_too_old_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="device: got 'cuda', must be cpu or auto here: torch finds no CUDA"):
+        choose_cuda_device(EngineConfig(device="cuda"), None)
+    with pytest.raises(InvalidValueError, match=r"Tesla T4 has compute capability 7\.5, the kernels need 8\.0"):
+        choose_cuda_device(EngineConfig(device="cuda"), replace(H200, name="Tesla T4", capability=(7, 5)))
+
+
+@pytest.mark.parametrize(("gpu", "kind"), [(None, "cpu"), (replace(H200, capability=(7, 5)), "cpu"), (H200, "cuda")])
+def test_auto_is_a_gpu_where_it_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: Gpu | None, kind: str
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    monkeypatch.setattr(cuda_device, "find_gpu", lambda: gpu)
+    assert choose_device(EngineConfig(), tmp_path).kind == kind
 
 
 def test_threads_that_the_system_refuses() -> None:

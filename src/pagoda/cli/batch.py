@@ -29,6 +29,8 @@ DECISIVE = (
     "device",
     "dtype",
     "quantization",
+    "kv_cache_dtype",
+    "deterministic",
     "max_model_len",
     "generation_config",
     "chat_template",

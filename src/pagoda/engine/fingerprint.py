@@ -9,7 +9,7 @@ On the CPU: equal fingerprint and equal request, equal tokens (and equal log-pro
 - Pagoda's version and the version of its packed formats; the device, its instruction set, how weights and the KV cache are
   held;
 - with torch also its version and the settings that decide how it groups its sums: threads, the limits of a step, whether
-  there is a prefix cache.
+  there is a prefix cache; on a GPU its name, Triton's version, and whether the deterministic kernels run.
 
 It does not cover how many requests run, how memory is divided, or (on the CPU) threads, the limits of a step and the prefix
 cache, which change nothing. Nor does it cover the compiler and the C library of a build, which may change last bits, or the
@@ -55,7 +55,9 @@ def fingerprint(
             digest.update(len(content).to_bytes(8, "little") + content)
 
     add("pagoda", __version__, PACKING_VERSION)
-    add("device", device.kind, device.dtype, device.instruction_set, device.kv_dtype)
+    add("device", device.kind, device.dtype, device.instruction_set, device.kv_dtype, device.quantization)
+    if device.gpu is not None:
+        add("GPU", device.gpu, device.is_deterministic, version("triton"))
     if device.kind != "cpu":
         add("torch", version("torch"), device.threads, *(getattr(config, name) for name in _TORCH_SETTINGS))
     add("config", _sorted(checkpoint.config))

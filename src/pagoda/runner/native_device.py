@@ -27,13 +27,22 @@ def choose_native_device(config: EngineConfig) -> Device:
     if config.block_size % BLOCK_MULTIPLE:
         limit = f"a multiple of {BLOCK_MULTIPLE} on the CPU; device reference takes any"
         raise InvalidValueError("block_size", config.block_size, limit)
+    if config.quantization == "fp8":
+        limit = "none, int8 or int4 on the CPU, which has no arithmetic for it; fp8 is for device cuda"
+        raise InvalidValueError("quantization", config.quantization, limit)
+    if config.kv_cache_dtype == "fp8":
+        limit = "auto, bfloat16 or int8 on the CPU; fp8 is for device cuda"
+        raise InvalidValueError("kv_cache_dtype", config.kv_cache_dtype, limit)
+    quantization = None if config.quantization == "none" else config.quantization
     return Device(
         "cpu",
-        "stored" if config.quantization == "none" else config.quantization,
+        quantization or "stored",
         host_memory().usable_bytes,
         config.threads or usable_cores(),
         choose_instruction_set(_instruction_sets(), os.environ),
         "bfloat16" if config.kv_cache_dtype == "auto" else config.kv_cache_dtype,
+        quantization,
+        is_deterministic=True,
     )
 
 

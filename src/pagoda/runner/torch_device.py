@@ -1,49 +1,32 @@
-"""The device as torch sees it."""
+"""The reference as a device: torch's plain operations on the CPU, and what it refuses."""
 
 from __future__ import annotations
 
-try:
-    import torch
-except ImportError:
-    from pagoda.errors import PagodaError
-
-    raise PagodaError(
-        "devices cuda and reference need torch, which is not installed: pip install 'torch>=2.11'"
-    ) from None
+import torch
 
 from pagoda.config import EngineConfig
 from pagoda.errors import InvalidValueError
 from pagoda.runner.device import Device
 from pagoda.runner.host_memory import host_memory, usable_cpus
 
-DEFAULT_DTYPES = {"reference": "float32", "cuda": "bfloat16"}
+DEFAULT_DTYPE = "float32"
 
 
-def has_cuda() -> bool:
-    return torch.cuda.is_available()
+def choose_reference_device(config: EngineConfig) -> Device:
+    """Resolve `dtype` and `threads`, and set torch's threads.
 
-
-def choose_torch_device(config: EngineConfig, kind: str) -> Device:
-    """Resolve `dtype` and `threads` for "cuda" or "reference" (torch on the CPU), and set torch's threads.
-
-    Raises `InvalidValueError` for cuda where there is no such device, for a quantization, and for a KV cache
-    in another format; `PagodaError` without torch.
+    Raises `InvalidValueError` for a quantization, a KV cache in another format than `dtype`, and determinism.
     """
     if config.quantization != "none":
-        limit = f"none on device {kind}; the CPU's native kernels (device cpu) have it"
+        limit = "none on device reference; devices cpu and cuda have it"
         raise InvalidValueError("quantization", config.quantization, limit)
-    if config.kv_cache_dtype not in ("auto", _resolved(config, DEFAULT_DTYPES[kind])):
-        limit = f"auto on device {kind}, whose KV cache is as dtype says; int8 is for device cpu"
+    dtype = DEFAULT_DTYPE if config.dtype == "auto" else config.dtype
+    if config.kv_cache_dtype not in ("auto", dtype):
+        limit = "auto on device reference, whose KV cache is as dtype says; int8 is for device cpu, fp8 for cuda"
         raise InvalidValueError("kv_cache_dtype", config.kv_cache_dtype, limit)
-    if kind == "cuda" and not has_cuda():
-        raise InvalidValueError("device", kind, "cpu or auto here: torch finds no CUDA device")
+    if config.deterministic:
+        limit = "false on device reference, where torch groups sums by what is in a step; devices cpu and cuda have it"
+        raise InvalidValueError("deterministic", config.deterministic, limit)
     threads = config.threads or usable_cpus()
     torch.set_num_threads(threads)
-    if kind == "reference":
-        return Device(kind, _resolved(config, DEFAULT_DTYPES[kind]), host_memory().usable_bytes, threads)
-    free_bytes, _ = torch.cuda.mem_get_info()
-    return Device(kind, _resolved(config, DEFAULT_DTYPES[kind]), free_bytes, threads)
-
-
-def _resolved(config: EngineConfig, default: str) -> str:
-    return default if config.dtype == "auto" else config.dtype
+    return Device("reference", dtype, host_memory().usable_bytes, threads, kv_dtype=dtype)
