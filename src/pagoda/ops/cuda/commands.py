@@ -11,9 +11,10 @@ from pagoda.ops.cuda.attention import paged_attention
 from pagoda.ops.cuda.cache import LayerKV
 from pagoda.ops.cuda.decode_attention import decode_attention
 from pagoda.ops.cuda.embed import embed
+from pagoda.ops.cuda.epilogue import DeferredNorm, Residual
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.norm import norm
-from pagoda.ops.cuda.products import DeferredNorm, Residual, product
+from pagoda.ops.cuda.products import num_sums, product
 from pagoda.ops.cuda.rope import rope_and_store_kv
 from pagoda.ops.cuda.step import CudaStep
 from pagoda.ops.cuda.symbols import At, Symbol
@@ -143,13 +144,17 @@ class Product:
             residual=None
             if residual is None
             else Residual(at(residual.stream), residual.gain.values, at(residual.scaled), at(residual.sums)),
-            norm=None if norm_ is None else DeferredNorm(at(norm_.sums), norm_.size, norm_.eps),
+            norm=None
+            if norm_ is None
+            else DeferredNorm(
+                at(norm_.sums)[:, : num_sums(norm_.source, step.num_tokens, self.machine)], norm_.size, norm_.eps
+            ),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidualSymbols:
-    """stream: the residual stream before. gain: of the RMS norm that follows. scaled, sums: see `products.Residual`."""
+    """stream: the residual stream before. gain: of the RMS norm that follows. scaled, sums: see `epilogue.Residual`."""
 
     stream: Symbol
     gain: CudaWeight
@@ -159,11 +164,12 @@ class ResidualSymbols:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormSymbols:
-    """See `products.DeferredNorm`."""
+    """See `epilogue.DeferredNorm`. source: whose product, of the step's tokens, wrote the sums."""
 
     sums: Symbol
     size: int
     eps: float
+    source: CudaWeight
 
 
 @dataclass(frozen=True, slots=True, eq=False)

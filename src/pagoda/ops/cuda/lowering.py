@@ -77,7 +77,7 @@ def with_residuals(commands: Sequence[Command]) -> list[Command]:
             sums = Symbol(most_sums(command.x.width), is_wide=True)
             residual = ResidualSymbols(command.x, command.gain, command.out, sums)
             joined.add(source.out)
-            pending[command.out] = NormSymbols(sums, command.x.width, command.eps)
+            pending[command.out] = NormSymbols(sums, command.x.width, command.eps, source.weight)
             result.append(replace(source, out=command.total, residual=residual, norm=pending.get(source.x)))
         elif isinstance(command, SelectRows) and command.x in pending:
             norm = pending[command.x]

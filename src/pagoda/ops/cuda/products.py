@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 
+from pagoda.ops.cuda.epilogue import DeferredNorm, Residual
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix, Matrix
 from pagoda.ops.interface import Activation
@@ -15,31 +14,14 @@ from pagoda.ops.interface import Activation
 NARROWEST_TILE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """stream [T, n]: what the product's outputs are added to; `out` is the sum, in the activations' format. gain [n]: of the
-    RMS norm that follows. scaled [T, n] = sum × gain. sums [T, most_sums(n)] float32: each output tile's sum of squares of
-    the sum, in as many columns as there are tiles; the others are zero.
-    """
-
-    stream: torch.Tensor
-    gain: torch.Tensor
-    scaled: torch.Tensor
-    sums: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class DeferredNorm:
-    """The product's rows are still to be multiplied by 1 / sqrt(total of the row's `sums` / size + eps)."""
-
-    sums: torch.Tensor
-    size: int
-    eps: float
-
-
 def most_sums(width: int) -> int:
     """Columns that `Residual.sums` needs at most."""
     return -(-width // NARROWEST_TILE)
+
+
+def num_sums(weight: CudaWeight, rows: int, machine: Machine) -> int:
+    """Columns of `Residual.sums` that a product of so many rows with it writes: its tiles of outputs."""
+    return 1
 
 
 def can_gate(weight: CudaWeight) -> bool:
@@ -79,7 +61,6 @@ def product(
     if residual is not None:
         kept = out.float()
         residual.scaled.copy_(kept * residual.gain)
-        residual.sums.zero_()
         residual.sums[:, 0] = kept.square().sum(-1)
 
 
