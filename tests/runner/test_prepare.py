@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.errors import InvalidValueError, InvariantError
-from pagoda.runner.prepare import InputBatch, PreparedStep
-from tests.runner.steps import key, request, row, step
+from pagoda.runner.prepare import InputBatch, PreparedStep, on_its_way
+from tests.runner.steps import request, row, step
 from tests.soak import soak_count
 
 PROPERTY_EXAMPLES = soak_count(1000)
@@ -33,7 +33,7 @@ def test_a_mixed_step_by_hand() -> None:
         "logit_rows": [4],
         "new_blocks": [7, 2],
     }
-    batch.append(key("a"), 33)
+    prepared.running[0].arrived(5, 33)
     new = [request("b", [20, 21, 22, 23, 24, 25, 26, 27, 28])]
     prepared = batch.prepare(step(1, [row("a", 5, 1), row("b", 0, 6, [0, 9, 3], samples=False)], new))
     assert _arrays(prepared) == {
@@ -47,7 +47,7 @@ def test_a_mixed_step_by_hand() -> None:
         "new_blocks": [0, 9, 3],
     }
     assert prepared.sampling_rows.tolist() == [0]
-    batch.append(key("a"), 34)
+    prepared.running[0].arrived(6, 34)
     prepared = batch.prepare(step(2, [row("b", 6, 3)], dropped=["a"]))
     assert _arrays(prepared)["input_ids"] == [26, 27, 28]
     assert _arrays(prepared)["slot_mapping"] == [38, 39, 12]
@@ -80,9 +80,28 @@ def test_prompt_logprobs_end_with_the_prompt() -> None:
 def test_the_scheduled_blocks_of_a_returning_request_replace_its_old_ones() -> None:
     batch = inputs()
     batch.prepare(step(0, [row("a", 0, 2, [5])], [request("a", [1, 2])]))
-    batch.append(key("a"), 3)
     prepared = batch.prepare(step(1, [row("a", 0, 3, [6])], [request("a", [1, 2], output=[3])], dropped=["a"]))
     assert prepared.batch.slot_mapping.tolist() == [24, 25, 26]
+
+
+def test_a_token_on_its_way_is_named_by_its_place_among_those_that_the_step_before_chose() -> None:
+    batch = inputs()
+    new = [request("a", [1, 2]), request("b", [3, 4]), request("c", [5])]
+    rows = [row("a", 0, 1, [0], samples=False), row("b", 0, 2, [1]), row("c", 0, 1, [2])]
+    first = batch.prepare(step(0, rows, new))
+    second = batch.prepare(step(1, [row("c", 1, 1), row("a", 1, 1), row("b", 2, 1)]))
+    assert second.batch.input_ids.tolist() == [on_its_way(1), 2, on_its_way(0)]
+    for index, token_id in ((1, 40), (2, 41)):
+        first.running[index].arrived(int(first.batch.seq_lens[index]), token_id)
+    assert [list(each.tokens) for each in second.running] == [[5, 41, -1], [1, 2, -2], [3, 4, 40, -3]]
+
+
+def test_a_token_that_arrives_late_goes_to_the_request_that_it_was_chosen_for() -> None:
+    batch = inputs()
+    first = batch.prepare(step(0, [row("a", 0, 2, [5])], [request("a", [1, 2])]))
+    second = batch.prepare(step(1, [row("a", 0, 3, [6])], [request("a", [7, 8, 9])], dropped=["a"]))
+    first.running[0].arrived(2, 33)
+    assert list(second.running[0].tokens) == [7, 8, 9, on_its_way(0)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +126,6 @@ def test_the_scheduled_blocks_of_a_returning_request_replace_its_old_ones() -> N
 def test_a_step_that_contradicts_what_is_known(rows: list, new: list, said: str) -> None:
     batch = inputs(max_num_seqs=2)
     batch.prepare(step(0, [row("a", 0, 2, [1])], [request("a", [1, 2])]))
-    batch.append(key("a"), 3)
     with pytest.raises(InvariantError, match=said):
         batch.prepare(step(1, rows, new))
 
@@ -115,10 +133,8 @@ def test_a_step_that_contradicts_what_is_known(rows: list, new: list, said: str)
 def test_a_lost_block_is_zeroed_once_before_the_next_step() -> None:
     batch = inputs()
     batch.prepare(step(0, [row("a", 0, 2, [5])], [request("a", [1, 2])]))
-    batch.append(key("a"), 3)
     batch.lose_block(5)
     assert batch.prepare(step(1, [row("a", 2, 1)])).batch.new_blocks.tolist() == [5]
-    batch.append(key("a"), 3)
     assert batch.prepare(step(2, [row("a", 3, 1)])).batch.new_blocks.tolist() == []
     for block_id in (-1, 20):
         with pytest.raises(InvalidValueError, match="block_id"):
@@ -163,7 +179,8 @@ def test_any_schedule_is_what_a_naive_layout_says(data: st.DataObject) -> None:
             tables[name] += blocks
             computed[name] += count
             rows.append(row(name, start, count, blocks, samples=start + count == len(tokens[name])))
-        arrays = _arrays(batch.prepare(step(number, rows, new, dropped)))
+        prepared = batch.prepare(step(number, rows, new, dropped))
+        arrays = _arrays(prepared)
         dropped = []
         at = [(each.key.request_id, p) for each in rows for p in range(each.start, each.start + each.num_tokens)]
         assert arrays["input_ids"] == [tokens[name][position] for name, position in at]
@@ -175,14 +192,14 @@ def test_any_schedule_is_what_a_naive_layout_says(data: st.DataObject) -> None:
         width = max(len(tables[each.key.request_id]) for each in rows)
         padded = [(tables[each.key.request_id] + [0] * width)[:width] for each in rows]
         assert arrays["block_table"] == padded
-        for each in rows:
+        for each, known in zip(rows, prepared.running, strict=True):
             name = each.key.request_id
             if each.samples and data.draw(st.booleans()):
                 tokens.pop(name)
                 dropped.append(name)
             elif each.samples:
                 tokens[name].append(data.draw(st.integers(0, VOCAB - 1)))
-                batch.append(key(name), tokens[name][-1])
+                known.arrived(len(tokens[name]) - 1, tokens[name][-1])
 
 
 def _arrays(prepared: PreparedStep) -> dict[str, list]:

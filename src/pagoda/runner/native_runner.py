@@ -21,7 +21,7 @@ from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
 from pagoda.runner.native_threads import start_threads
 from pagoda.runner.prepare import InputBatch, PreparedStep
-from pagoda.runner.requests import PromptScores, RunningRequests, Sampled
+from pagoda.runner.requests import PromptScores, Sampled, prompt_alternatives, sampling_states, take_results
 from pagoda.sampling.batch import SamplingBatch
 from pagoda.sampling.native_sampler import broken_rows, sample, token_logprobs
 from pagoda.sampling.state import SamplingState
@@ -45,12 +45,12 @@ class NativeRunner:
         """
         self.held = HeldBytes(weight_bytes, model.cache.num_bytes)
         self._model, self._threads, self._vocab_size = model, threads, real_vocab_size
-        self._requests = RunningRequests(inputs, real_vocab_size)
+        self._inputs = inputs
         self._done: deque[RunnerOutput] = deque()
 
     def submit(self, step: SchedulerOutput) -> None:
-        prepared = self._requests.prepare(step)
-        choosing = _Choosing(self._threads, self._vocab_size, prepared, self._requests)
+        prepared = self._inputs.prepare(step)
+        choosing = _Choosing(self._threads, self._vocab_size, prepared)
         batch, program, slice_rows = prepared.batch, self._model.program, self._model.max_logit_rows
         logits = program.run(
             batch.input_ids,
@@ -65,16 +65,16 @@ class NativeRunner:
         choosing.take(0, logits)
         for first in range(slice_rows, len(batch.logit_rows), slice_rows):
             choosing.take(first, program.logits(first))  # overwrites the slice before
-        self._done.append(self._requests.results(prepared, choosing.sampled, choosing.prompt_scores()))
+        self._done.append(take_results(prepared, choosing.sampled, choosing.prompt_scores()))
 
     def collect(self) -> RunnerOutput:
         return self._done.popleft()
 
     def forget_all(self) -> None:
-        self._requests.forget_all()
+        self._inputs.forget_all()
 
     def lose_block(self, block_id: int) -> None:
-        self._requests.lose_block(block_id)
+        self._inputs.lose_block(block_id)
 
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
@@ -85,11 +85,9 @@ class NativeRunner:
 class _Choosing:
     """What is made of one step's logits, which come in slices: tokens, and log-probabilities where wanted."""
 
-    def __init__(
-        self, threads: _native.Threads, vocab_size: int, prepared: PreparedStep, requests: RunningRequests
-    ) -> None:
-        self._threads, self._vocab_size, self._prepared, self._requests = threads, vocab_size, prepared, requests
-        self._states = requests.sampling_states(prepared)
+    def __init__(self, threads: _native.Threads, vocab_size: int, prepared: PreparedStep) -> None:
+        self._threads, self._vocab_size, self._prepared = threads, vocab_size, prepared
+        self._states = sampling_states(prepared)
         self._rows: list[int] = prepared.sampling_logits.tolist()
         self._prompt_broken: list[list[bool]] = [[] for _ in prepared.prompts]
         self._prompt_logprobs: list[list[TokenLogprobs]] = [[] for _ in prepared.prompts]
@@ -136,7 +134,7 @@ class _Choosing:
         if begin >= end:
             return
         own = logits[begin + prompt.first - first : end + prompt.first - first]
-        alternatives = self._requests.prompt_alternatives(self._prepared, prompt)
+        alternatives = prompt_alternatives(self._prepared, prompt)
         self._prompt_logprobs[number] += token_logprobs(
             self._threads, own, self._vocab_size, np.arange(end - begin), prompt.token_ids[begin:end], alternatives
         )

@@ -14,8 +14,44 @@ from pagoda import checks
 from pagoda.core.step import NewRequest, RequestKey, ScheduledRow, SchedulerOutput
 from pagoda.errors import InvariantError
 from pagoda.runner.batch import Batch, Int32
+from pagoda.sampling.state import SamplingState
 
 Int64 = npt.NDArray[np.int64]
+
+
+def on_its_way(place: int) -> int:
+    """What stands for the token that the latest prepared step chooses for the row with this place among those that sample."""
+    return -1 - place
+
+
+@dataclass(slots=True)
+class Running:
+    """One running request.
+
+    tokens: int64, all there are; some may be `on_its_way`. sampling: what choosing the next one needs to remember.
+    blocks: int32, its block ids in order. num_computed: positions computed by the steps prepared so far.
+    error: why it has failed; it is scheduled on until it is dropped.
+    """
+
+    num_prompt_tokens: int
+    tokens: array[int]
+    sampling: SamplingState
+    blocks: array[int] = field(default_factory=lambda: array("i"))
+    num_computed: int = 0
+    error: str | None = None
+
+    @property
+    def wants_prompt(self) -> bool:
+        return self.sampling.params.prompt_logprobs is not None
+
+    def token_ids(self, start: int, end: int) -> Int64:
+        """A copy of the tokens at these positions."""
+        return np.frombuffer(self.tokens[start:end], np.int64)
+
+    def arrived(self, position: int, token_id: int) -> None:
+        """The token at this position, which was on its way, is known."""
+        self.tokens[position] = token_id
+        self.sampling.append(token_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +72,14 @@ class PromptLogits:
 class PreparedStep:
     """A step ready to run.
 
-    keys: the request of each row. sampling_rows [M]: the rows that sample, ascending. sampling_logits [M]: which row of
+    keys, running: the request of each row, and what is kept of it; by the time the results are there, that key may have been
+    dropped, or be another request's. sampling_rows [M]: the rows that sample, ascending. sampling_logits [M]: which row of
     the logits chooses the token of each. prompts: rows that want log-probabilities of prompt tokens and have some here.
     """
 
     step: int
     keys: tuple[RequestKey, ...]
+    running: tuple[Running, ...]
     batch: Batch
     sampling_rows: Int64
     sampling_logits: Int64
@@ -52,6 +90,8 @@ class InputBatch:
     """The running requests' tokens and block tables, kept in step with the scheduler's.
 
     The scheduler names positions; which tokens are there, what was sampled and in which blocks it lies is known here.
+    A token that a step chooses is on its way once that step is prepared. Until `Running.arrived` its place in the texts, and in
+    `Batch.input_ids` of the next step, holds `on_its_way(place)`, with its place among the rows that sample.
     A step that contradicts what is known raises `InvariantError` and fails as a whole: no scheduler should ask for it.
     A step that computes one token of each request, as most do, is laid out without any numpy call that lets another thread
     have Python's lock, as `take` and `arange` do: the device waits for the step, and would wait for that thread too.
@@ -61,16 +101,12 @@ class InputBatch:
         """vocab_size: tokens that there really are, which every token id must be below."""
         self._num_blocks, self._block_size = num_blocks, block_size
         self._max_num_seqs, self._vocab_size = max_num_seqs, vocab_size
-        self._running: dict[RequestKey, _Running] = {}
+        self._running: dict[RequestKey, Running] = {}
         self._numbers = np.arange(max_num_seqs + 1)
         self._lost: list[int] = []
 
     def __len__(self) -> int:
         return len(self._running)
-
-    def append(self, key: RequestKey, token_id: int) -> None:
-        """The next token of a running request was chosen."""
-        self._running[key].tokens.append(token_id)
 
     def forget_all(self) -> None:
         self._running.clear()
@@ -102,10 +138,9 @@ class InputBatch:
         if min(tokens) < 0 or max(tokens) >= self._vocab_size:
             # On a GPU an id outside the table would end the process, not the request.
             raise InvariantError(f"{key} has token ids that are not from 0 to {self._vocab_size - 1:,}")
-        wants_prompt = request.sampling.prompt_logprobs is not None
-        self._running[key] = _Running(request.num_prompt_tokens, wants_prompt, tokens)
+        self._running[key] = Running(request.num_prompt_tokens, tokens, SamplingState(request, self._vocab_size))
 
-    def _checked(self, row: ScheduledRow) -> _Running:
+    def _checked(self, row: ScheduledRow) -> Running:
         """The row's request, moved on by the row."""
         known = self._running.get(row.key)
         if known is None:
@@ -133,7 +168,7 @@ class InputBatch:
         known.num_computed = end
         return known
 
-    def _laid_out(self, step: SchedulerOutput, running: Sequence[_Running]) -> PreparedStep:
+    def _laid_out(self, step: SchedulerOutput, running: Sequence[Running]) -> PreparedStep:
         rows, size = step.rows, self._block_size
         block_table = _block_table(running)
         starts = np.array([row.start for row in rows], np.int64)
@@ -166,11 +201,13 @@ class InputBatch:
             logit_rows=logit_rows,
             new_blocks=np.array(new_blocks, np.int64),
         )
+        for place, index in enumerate(sampling_rows.tolist()):
+            running[index].tokens.append(on_its_way(place))
         keys = tuple([row.key for row in rows])
-        return PreparedStep(step.step, keys, batch, sampling_rows, sampling_logits, prompts)
+        return PreparedStep(step.step, keys, tuple(running), batch, sampling_rows, sampling_logits, prompts)
 
 
-def _block_table(running: Sequence[_Running]) -> Int32:
+def _block_table(running: Sequence[Running]) -> Int32:
     """[S, B], as `Batch` has it."""
     width = max([len(known.blocks) for known in running])
     # Joined as bytes, which costs a fraction of what any array function does with so many small arrays.
@@ -179,7 +216,7 @@ def _block_table(running: Sequence[_Running]) -> Int32:
 
 
 def _logit_rows(
-    rows: Sequence[ScheduledRow], running: Sequence[_Running], ends: Sequence[int]
+    rows: Sequence[ScheduledRow], running: Sequence[Running], ends: Sequence[int]
 ) -> tuple[Int64, Int64, Int64, tuple[PromptLogits, ...]]:
     """(logit_rows of the batch, sampling_rows, sampling_logits, prompts). ends: of each row's tokens in the step."""
     wanted: list[int] = []
@@ -200,22 +237,3 @@ def _logit_rows(
             wanted.append(end - 1)
     as_array = functools.partial(np.array, dtype=np.int64)
     return as_array(wanted), as_array(sampling_rows), as_array(sampling_logits), tuple(prompts)
-
-
-@dataclass(slots=True)
-class _Running:
-    """One running request.
-
-    tokens: int64, all known ones. blocks: int32, its block ids in order. num_computed: positions computed by the steps
-    prepared so far.
-    """
-
-    num_prompt_tokens: int
-    wants_prompt: bool
-    tokens: array[int]
-    blocks: array[int] = field(default_factory=lambda: array("i"))
-    num_computed: int = 0
-
-    def token_ids(self, start: int, end: int) -> Int64:
-        """A copy of the tokens at these positions."""
-        return np.frombuffer(self.tokens[start:end], np.int64)

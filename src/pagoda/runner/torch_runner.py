@@ -21,7 +21,7 @@ from pagoda.planning.model_spec import ModelSpec
 from pagoda.planning.workspace import attention_tile
 from pagoda.progress import Progress, silent
 from pagoda.runner.prepare import InputBatch, PreparedStep, PromptLogits
-from pagoda.runner.requests import PromptScores, RunningRequests, Sampled
+from pagoda.runner.requests import PromptScores, Sampled, prompt_alternatives, sampling_states, take_results
 from pagoda.sampling.batch import SamplingBatch
 from pagoda.sampling.torch_logprobs import LogprobTensors, logprob_tensors
 from pagoda.sampling.torch_sampler import broken_rows, sample
@@ -78,14 +78,14 @@ class TorchRunner:
         self.held = HeldBytes(weight_bytes, sum(tensor.nbytes for tensor in (*cache.keys, *cache.values)))
         self._model, self._ops, self._tile, self._widest_window = model, ops, tile, widest_window
         self._device, self._vocab_size = device, real_vocab_size
-        self._requests = RunningRequests(inputs, real_vocab_size)
+        self._inputs = inputs
         self._launched: _Launched | None = None
         self._collectable: deque[RunnerOutput | Exception] = deque()
 
     @torch.inference_mode()
     def submit(self, step: SchedulerOutput) -> None:
         self._settle()
-        prepared = self._requests.prepare(step)
+        prepared = self._inputs.prepare(step)
         logits = self._forward(prepared)
         self._launched = self._sample(prepared, logits)
 
@@ -98,10 +98,10 @@ class TorchRunner:
         return output
 
     def forget_all(self) -> None:
-        self._requests.forget_all()
+        self._inputs.forget_all()
 
     def lose_block(self, block_id: int) -> None:
-        self._requests.lose_block(block_id)
+        self._inputs.lose_block(block_id)
 
     def close(self) -> None:
         # Without references to them, weights and cache are freed.
@@ -124,7 +124,7 @@ class TorchRunner:
 
     def _sample(self, prepared: PreparedStep, logits: torch.Tensor) -> _Launched:
         rows = torch.from_numpy(prepared.sampling_logits).to(self._device, non_blocking=True)
-        states = self._requests.sampling_states(prepared)
+        states = sampling_states(prepared)
         own = logits if len(rows) == len(logits) else logits[rows]
         token_ids, broken = sample(own, SamplingBatch.of(states), self._vocab_size)
         counts = [state.params.logprobs for state in states]
@@ -140,7 +140,7 @@ class TorchRunner:
     def _prompt_logprobs(self, prepared: PreparedStep, prompt: PromptLogits, logits: torch.Tensor) -> _PromptLogprobs:
         own = logits[prompt.first : prompt.first + len(prompt.token_ids)]
         token_ids = torch.from_numpy(prompt.token_ids).to(self._device, non_blocking=True)
-        alternatives = self._requests.prompt_alternatives(prepared, prompt)
+        alternatives = prompt_alternatives(prepared, prompt)
         places = torch.arange(len(own), device=self._device)
         logprobs = logprob_tensors(own, places, token_ids, alternatives, self._vocab_size)
         return _PromptLogprobs(prompt, broken_rows(own, self._vocab_size), logprobs)
@@ -167,7 +167,7 @@ class TorchRunner:
             PromptScores(prompt.logits, prompt.broken.tolist(), prompt.logprobs.to_host())
             for prompt in launched.prompts
         ]
-        return self._requests.results(launched.prepared, sampled, prompts)
+        return take_results(launched.prepared, sampled, prompts)
 
 
 def build_torch_runner(
