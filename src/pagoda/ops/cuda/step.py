@@ -11,8 +11,13 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class CudaStep:
-    """T tokens of S requests, concatenated. Tensors are int32 on the device, slot_mapping is int64; each begins a buffer that
-    is as long as the largest step needs and stays where it is, so that a captured graph finds it.
+    """T tokens of S requests, concatenated. Tensors are int32 on the device, slot_mapping is int64; each is contiguous, begins
+    at a multiple of 16 bytes, and in a decode step lies where it lay in the last one with as many rows: a captured graph
+    finds it there.
+
+    A decode step is padded with rows to one of a few sizes. They are rows like any other, of one token at position 0 of a
+    request of one token, seq_lens 1, in a block that is kept for them beyond those that requests get (`SPARE_BLOCKS`): kernels
+    do nothing about them, and what several of them write to the same place nobody reads.
 
     input_ids [T]            token ids
     positions [T]            position of each token in its own request
@@ -23,7 +28,7 @@ class CudaStep:
     logit_rows [R]           which of the T tokens get logits, ascending
     query_tiles [N, 2]       for attention over several tokens of a request: (request, its first token of the tile in the step),
                              `QUERY_TILE` tokens a tile
-    is_decode: each request computes exactly one token, so T = S.
+    is_decode: each request computes exactly one token and gets logits, so T = S = R, and logit_rows are 0 … R - 1.
     """
 
     input_ids: torch.Tensor
