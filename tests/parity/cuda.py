@@ -60,6 +60,7 @@ def cuda_step(batch: Batch) -> CudaStep:
     def on_device(values: np.ndarray, dtype: type = np.int32) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype)).to(DEVICE)
 
+    tiles, num_wide_tiles = query_tiles(batch.query_start_loc, batch.seq_lens)
     return CudaStep(
         on_device(batch.input_ids),
         on_device(batch.positions),
@@ -68,6 +69,7 @@ def cuda_step(batch: Batch) -> CudaStep:
         on_device(batch.seq_lens),
         on_device(batch.block_table),
         on_device(batch.logit_rows),
-        on_device(query_tiles(batch.query_start_loc)),
+        on_device(tiles),
+        num_wide_tiles,
         is_decode=len(batch.input_ids) == len(batch.seq_lens),
     )

@@ -26,8 +26,9 @@ class CudaStep:
     seq_lens [S]             tokens of request s in the cache once this step has written its own
     block_table [S, B]       block ids of request s in order; B is the same in every step
     logit_rows [R]           which of the T tokens get logits, ascending
-    query_tiles [N, 2]       for attention over several tokens of a request: (request, its first token of the tile in the step),
-                             `QUERY_TILE` tokens a tile
+    query_tiles [N, 2]       the T tokens by request, `QUERY_TILE` at most at once: (request, first of them in the step);
+                             see `query_tiles`
+    num_wide_tiles: the first so many tiles have more than one token; the others are requests that compute just one.
     is_decode: each request computes exactly one token and gets logits, so T = S = R, and logit_rows are 0 … R - 1.
     """
 
@@ -39,6 +40,7 @@ class CudaStep:
     block_table: torch.Tensor
     logit_rows: torch.Tensor
     query_tiles: torch.Tensor
+    num_wide_tiles: int
     is_decode: bool
 
     @property
@@ -50,14 +52,25 @@ class CudaStep:
         return self.seq_lens.shape[0]
 
 
-# Tokens of one request that attention over several takes at once; the GPU's matrix products have at least 16 rows.
-QUERY_TILE = 64
+# As many rows as attention's largest tile has, so that one head's tile is full; heads that share K and V fill several.
+QUERY_TILE = 128
 
 
-def query_tiles(query_start_loc: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """`CudaStep.query_tiles` [N, 2] of a step with these starts [S + 1]; also of one token of each request."""
+def query_tiles(
+    query_start_loc: npt.NDArray[np.int32], seq_lens: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], int]:
+    """`CudaStep.query_tiles` [N, 2] and `num_wide_tiles` of a step with these starts [S + 1] and lengths [S].
+
+    Tiles with more keys come first within each of the two parts: what takes longest should not begin last.
+    """
     starts, counts = query_start_loc[:-1], np.diff(query_start_loc)
-    tiles = -(-counts // QUERY_TILE)
-    requests = np.repeat(np.arange(len(counts), dtype=np.int32), tiles)
-    within = np.arange(len(requests)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
-    return np.stack([requests, starts[requests] + within * QUERY_TILE], axis=1).astype(np.int32)
+    num_tiles = -(-counts // QUERY_TILE)
+    requests = np.repeat(np.arange(len(counts), dtype=np.int32), num_tiles)
+    within = np.arange(len(requests)) - np.repeat(np.cumsum(num_tiles) - num_tiles, num_tiles)
+    # A tile sees the tokens before the step and the step's own up to its last.
+    ends = np.minimum((within + 1) * QUERY_TILE, counts[requests])
+    keys = (seq_lens - counts)[requests] + ends
+    is_single = counts[requests] == 1
+    order = np.lexsort((-keys, is_single))
+    tiles = np.stack([requests, starts[requests] + within * QUERY_TILE], axis=1).astype(np.int32)[order]
+    return tiles, int(len(tiles) - is_single.sum())
