@@ -104,6 +104,7 @@ def test_each_combination(
 
     width = OUTPUTS * (1 if gate is None else 2)
     sums_of_row, bias, gain = random(ROWS, width) * 3, random(width), random(OUTPUTS)
+    sums_of_row[0, :2] = torch.tensor([-200.0, 30.0])
     stream = random(ROWS, OUTPUTS).to(dtype)
     squares, size, eps = random(ROWS, 70).square(), 50, 1e-5
     tiles = -(-OUTPUTS // BLOCK_COLUMNS)
