@@ -57,7 +57,7 @@ def test_unknown_architectures_are_refused_with_the_known_ones() -> None:
 
 
 def test_quantization_methods_of_other_libraries_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModelError, match="quantization method 'gptq' is not supported; known: none, the"):
+    with pytest.raises(UnsupportedModelError, match="quantization method 'gptq' is not supported; known: none, fp8"):
         family_for({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}})
 
 

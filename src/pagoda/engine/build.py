@@ -58,7 +58,8 @@ class Engine:
 
         def accept(model_config: Mapping[str, Any]) -> None:
             self.spec: ModelSpec = family_for(model_config).spec(model_config)
-            least = "BF16" if "dtype" in model_config else _least_format
+            dense = "dtype" in model_config and not model_config.get("quantization_config")
+            least = "BF16" if dense else _least_format
             plan_memory(self._holding(least), config, usable_bytes=self.device.usable_bytes)
 
         # What cannot run is refused from its configuration, before its weights are downloaded.

@@ -70,8 +70,11 @@ def fingerprint(
         for path in (checkpoint.directory / name for name in _VOCABULARY_FILES):
             add(path.name, path.read_bytes() if path.is_file() else None)
     for name in sorted(checkpoint.tensors):
-        info = checkpoint.tensors[name]
-        add(name, info.shape, info.format, _sampled(checkpoint.read(name).data.reshape(-1)))
+        info, stored = checkpoint.tensors[name], checkpoint.read(name)
+        add(name, info.shape, info.format, _sampled(stored.data.reshape(-1)))
+        if stored.scale is not None:
+            scale = stored.scale.info
+            add(scale.name, scale.shape, scale.format, _sampled(stored.scale.data.reshape(-1)))
     return f"fp_{digest.hexdigest()}"
 
 

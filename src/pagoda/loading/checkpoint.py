@@ -14,12 +14,14 @@ if TYPE_CHECKING:  # planning reads headers only, and numpy takes a tenth of a s
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor as stored. shape: row-major, [out, in] for a matrix. format: a GGUF type name (F32, BF16, Q4_1, …)."""
+    """One tensor as stored. shape: row-major, [out, in] for a matrix. format: a GGUF type name (F32, BF16, Q4_1, …), "fp8" or
+    "fp8_block" (see `planning.formats.FP8_FORMATS`), whose scales are in the tensor `scale`. num_bytes: without those."""
 
     name: str
     shape: tuple[int, ...]
     format: str
     num_bytes: int
+    scale: TensorInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,12 @@ class StoredTensor:
     """A tensor's bytes in its stored format, usually a view of the mapped file.
 
     data: uint8 [rows, bytes per row], one row per last dimension's worth of elements; a vector is one row.
+    scale: what codes in fp8 are multiplied by, as stored; `quantization.fp8_scales` gives its values.
     """
 
     info: TensorInfo
     data: npt.NDArray[np.uint8]
+    scale: StoredTensor | None = None
 
 
 class Checkpoint(Protocol):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.checkpoint import StoredTensor, TensorInfo
+from pagoda.loading.fp8 import fp8_scheme, with_scales
 from pagoda.loading.hf_config import normalised_config, normalised_generation_config
 from pagoda.loading.json_file import read_json_object
 from pagoda.loading.mapped_file import MappedFile
@@ -42,11 +44,19 @@ class HuggingFaceCheckpoint:
             self.close()
             raise
         self.tensors: Mapping[str, TensorInfo] = {name: tensor.info for name, (_, tensor) in self._placed.items()}
+        scheme = fp8_scheme(self.config)
+        if scheme is not None:
+            self.tensors = with_scales(self.tensors, scheme, str(directory))
 
     def read(self, name: str) -> StoredTensor:
         """The tensor's bytes, a view of the mapped file. Raises KeyError for an unknown name."""
         file, tensor = self._placed[name]
-        return file.tensor_at(tensor.info, tensor.start)
+        info = self.tensors[name]
+        stored = file.tensor_at(info, tensor.start)
+        if info.scale is None:
+            return stored
+        file, scale = self._placed[info.scale.name]
+        return replace(stored, scale=file.tensor_at(scale.info, scale.start))
 
     def release(self, name: str) -> None:
         """The tensor's bytes need not stay in memory. Raises KeyError for an unknown name."""

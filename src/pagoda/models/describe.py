@@ -11,6 +11,7 @@ from typing import Any
 from pagoda import checks
 from pagoda.errors import InvalidValueError, ModelFileError, UnsupportedModelError, shown
 from pagoda.loading.checkpoint import TensorInfo
+from pagoda.loading.fp8 import fp8_scheme
 from pagoda.loading.outline import Outline, read_outline
 from pagoda.loading.resolve import existing_path
 from pagoda.models.named_shapes import NAMED_SHAPES
@@ -105,11 +106,11 @@ def _described(outline: Outline) -> ModelDescription:
 
 
 def _stored(outline: Outline, spec: ModelSpec) -> FormatOf:
-    if not outline.tensors or outline.config.get("quantization_config"):
-        return _declared(outline.config, spec)
-    if runs(outline.config):
+    if outline.tensors and runs(outline.config):
         names = check_inventory(outline, family_for(outline.config), spec)
         return {weight: outline.tensors[tensor].format for weight, tensor in names.items()}
+    if not outline.tensors or outline.config.get("quantization_config"):
+        return _declared(outline.config, spec)
     return _main_format(outline.tensors)
 
 
@@ -129,8 +130,8 @@ def _declared(config: Mapping[str, Any], spec: ModelSpec) -> FormatOf:
     """
     quantization = config.get("quantization_config")
     if quantization:
-        wanted = _quantized(quantization if isinstance(quantization, Mapping) else {"quant_method": quantization})
-        return gpu_format(spec, "BF16", wanted)
+        described = quantization if isinstance(quantization, Mapping) else {"quant_method": quantization}
+        return gpu_format(spec, "BF16", "fp8" if fp8_scheme(config) else _quantized(described))
     dtype = config.get("dtype") or "float32"
     if not isinstance(dtype, str) or dtype not in DENSE_FORMATS:
         raise UnsupportedModelError("dtype", dtype, DENSE_FORMATS)

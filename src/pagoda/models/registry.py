@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.loading.fp8 import check_quantization
 from pagoda.models.family import Family
 from pagoda.models.gemma3 import Gemma3Family
 from pagoda.models.gpt2 import Gpt2Family
@@ -26,10 +27,7 @@ def family_for(config: Mapping[str, Any]) -> Family:
     Raises `UnsupportedModelError`, which lists the known ones; also for weights quantized in a way that is not known, and for
     an architecture that can only be planned.
     """
-    quantization = config.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
-        raise UnsupportedModelError("quantization method", method, ("none", "the formats of GGUF files"))
+    check_quantization(config)
     name = config.get("model_type")
     family = _RUNNING.get(name) if isinstance(name, str) else None
     if family is None:

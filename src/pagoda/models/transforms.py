@@ -66,7 +66,7 @@ def halves_from_pairs(num_heads: int) -> Transform:
 
 def _element_bytes(stored: StoredTensor) -> int:
     kind = weight_format(stored.info.format)
-    if kind.block_elements != 1:
+    if kind.block_elements != 1 or stored.scale is not None:
         raise UnsupportedModelError(f"weight format of {stored.info.name}", kind.name, ("F32", "F16", "BF16"))
     return kind.block_bytes
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from pagoda.errors import InvariantError
 from pagoda.loading.checkpoint import StoredTensor
-from pagoda.planning.formats import loaded_format, table_quantization
+from pagoda.planning.formats import FP8_FORMATS, loaded_format, table_quantization
 from pagoda.quantization import dequantize
+from pagoda.quantization.fp8 import fp8_to_bf16
 from pagoda.quantization.quantize import quantize
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class CpuWeightOps:
     """`WeightOps` of the native path.
 
     quantization: None, or "int8" or "int4": matrices that are stored dense are quantized per 32 inputs on the way, tables
-    to 8 bits in both cases; what is stored quantized stays as it is.
+    to 8 bits in both cases; what is stored quantized stays as it is, but for fp8, which becomes BF16 or is quantized from
+    there.
     num_bytes: of all weights handed out so far.
     """
 
@@ -79,6 +81,8 @@ class CpuWeightOps:
     def _rows(self, stored: StoredTensor, quantization: str | None) -> tuple[str, npt.NDArray[np.uint8]]:
         """The format that the matrix is held in, and its rows in that format."""
         wanted = loaded_format(stored.info.format, stored.info.shape[-1], quantization)
+        if stored.info.format in FP8_FORMATS:
+            stored = fp8_to_bf16(stored)
         if wanted != stored.info.format:
             stored = quantize(stored, wanted, self._threads.count)
         return wanted, np.ascontiguousarray(stored.data)

@@ -1,6 +1,7 @@
 """Number formats of stored weights: how many elements share a block, and how many bytes a block takes.
 
-Names and layouts are those of GGUF (ggml's `ggml-common.h`); dense formats are blocks of one element.
+Names and layouts are those of GGUF (ggml's `ggml-common.h`), and of fp8 in safetensors; dense formats are blocks of one
+element.
 """
 
 from __future__ import annotations
@@ -38,12 +39,18 @@ FORMATS = {
     )
 }
 
+# E4M3 codes (arXiv:2209.05433), with scales in a tensor of their own, which is not counted here: one for each output, or one
+# for each 128 × 128 elements.
+FP8_FORMATS = {name: WeightFormat(name, 1, 1) for name in ("fp8", "fp8_block")}
+FP8_BLOCK = 128
+_KNOWN = FORMATS | FP8_FORMATS
+
 
 def weight_format(name: str) -> WeightFormat:
     """Raises `UnsupportedModelError` for a format that is not known."""
-    if name not in FORMATS:
-        raise UnsupportedModelError("weight format", name, FORMATS)
-    return FORMATS[name]
+    if name not in _KNOWN:
+        raise UnsupportedModelError("weight format", name, _KNOWN)
+    return _KNOWN[name]
 
 
 def tensor_bytes(shape: Sequence[int], format_name: str) -> int:
@@ -76,8 +83,10 @@ QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}
 def loaded_format(stored: str, in_features: int, quantization: str | None) -> str:
     """The format in which the native path holds a matrix that a file stores in another or the same one.
 
-    quantization: None, "int8" or "int4", for what is stored dense and whose rows are whole blocks.
+    quantization: None, "int8" or "int4", for what is stored dense or in fp8 and whose rows are whole blocks. It has no
+    products with fp8, which becomes BF16.
     """
+    stored = "BF16" if stored in FP8_FORMATS else stored
     if quantization is None or weight_format(stored).block_elements > 1:
         return stored
     wanted = weight_format(QUANTIZED[quantization])

@@ -14,6 +14,7 @@ from functools import partial
 
 from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.cuda_formats import CUDA_FORMATS
 from pagoda.planning.formats import FORMATS
 from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_in, format_name, weight_bytes
 from pagoda.planning.kv_format import KV_FORMATS, KVHeld
@@ -44,10 +45,14 @@ SCALED = {
     "int4": ScaledFormat("int4", 128, 66),
 }
 # Formats of files by blocks; a row's last block may be incomplete once its matrix is split over devices.
-_BLOCKS = {
-    name: ScaledFormat(name, kind.block_elements, kind.block_bytes)
-    for name, kind in FORMATS.items()
-    if kind.block_elements > 1
+_SCALED_FILES: dict[str, HeldFormat] = {
+    **{
+        name: ScaledFormat(name, kind.block_elements, kind.block_bytes)
+        for name, kind in FORMATS.items()
+        if kind.block_elements > 1
+    },
+    "fp8": SCALED["fp8"],
+    "fp8_block": CUDA_FORMATS["fp8_block"],
 }
 GPU_WEIGHT_FORMATS = (*DENSE, *SCALED)
 
@@ -77,7 +82,7 @@ def gpu_format(spec: ModelSpec, stored: FormatOf, wanted: str | None) -> Callabl
 
         def as_stored(weight: WeightSpec) -> str | HeldFormat:
             kind = format_in(stored, weight)
-            return _BLOCKS.get(kind, kind) if isinstance(kind, str) else kind
+            return _SCALED_FILES.get(kind, kind) if isinstance(kind, str) else kind
 
         return as_stored
     one_of("--weight-format", wanted, GPU_WEIGHT_FORMATS)

@@ -7,7 +7,14 @@ from dataclasses import replace
 from functools import cache
 
 from pagoda.errors import InvalidValueError, UnsupportedModelError
-from pagoda.planning.formats import QUANTIZED, loaded_format, table_quantization, tensor_bytes, weight_format
+from pagoda.planning.formats import (
+    FP8_FORMATS,
+    QUANTIZED,
+    loaded_format,
+    table_quantization,
+    tensor_bytes,
+    weight_format,
+)
 from pagoda.planning.holding import FormatOf, Holding, format_name, weight_bytes
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 from pagoda.planning.native_formats import (
@@ -99,14 +106,16 @@ def _loaded(stored: FormatOf, quantization: str | None, weight: WeightSpec) -> s
 
 def _loading_bytes(spec: ModelSpec, stored: FormatOf, quantization: str | None) -> int:
     """Matrices are packed from the mapped file itself, but for those whose rows are put into another order and those that
-    are quantized: a copy of each of the two that are then at hand at most. A table is copied only to be quantized."""
-    matrices = [weight for weight in spec.weights if len(weight.shape) >= 2]
-    sizes = [
-        tensor_bytes(weight.shape, format_name(stored, weight)) * (1 if weight.part == "embedding" else 2)
-        for weight in matrices
-        if weight.part != "embedding" or quantization
-    ]
-    return max(sizes, default=0)
+    are quantized or widened from fp8: a copy of each of the two that are then at hand at most. A table is copied only for the
+    latter reasons."""
+    sizes = [0]
+    for weight in spec.weights:
+        kind = format_name(stored, weight)
+        is_copied = weight.part != "embedding" or quantization or kind in FP8_FORMATS
+        if len(weight.shape) >= 2 and is_copied:
+            copied = "BF16" if kind in FP8_FORMATS else kind
+            sizes.append(tensor_bytes(weight.shape, copied) * (1 if weight.part == "embedding" else 2))
+    return max(sizes)
 
 
 def _alternatives(

@@ -18,6 +18,7 @@ _COMPUTED_IN = {
     "BF16": _OF_16_BITS,
     "F16": ("float16", "bfloat16"),
     "fp8": ("fp8", *_OF_16_BITS),
+    "fp8_block": ("fp8", *_OF_16_BITS),
 }
 
 

@@ -1,4 +1,5 @@
-"""Stored bytes to float32, for every format of `planning.formats`, exactly as ggml's reference does it (`ggml-quants.c`)."""
+"""Stored bytes to float32, for every format of `planning.formats`: those of GGUF exactly as ggml's reference does it
+(`ggml-quants.c`), fp8 as the product of code and scale in float32."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy.typing as npt
 
 from pagoda.errors import ModelFileError, shown
 from pagoda.loading.checkpoint import StoredTensor
-from pagoda.planning.formats import weight_format
-from pagoda.quantization import blocks_of_32, dense, k_quants
+from pagoda.planning.formats import FP8_FORMATS, weight_format
+from pagoda.quantization import blocks_of_32, dense, fp8, k_quants
 
 # Elements done at a time, so that temporaries stay at a few MiB whatever the tensor's size.
 SLICE_ELEMENTS = 1 << 18
@@ -27,13 +28,15 @@ _DECODERS: dict[str, Callable[[npt.NDArray[np.uint8], npt.NDArray[np.float32]], 
     "Q4_K": k_quants.q4_k,
     "Q5_K": k_quants.q5_k,
     "Q6_K": k_quants.q6_k,
+    "fp8": fp8.e4m3,
+    "fp8_block": fp8.e4m3,
 }
 
 
 def dequantize(stored: StoredTensor) -> npt.NDArray[np.float32]:
     """The tensor's values: float32 of `stored.info.shape`, an array of its own (never a view of the file).
 
-    Raises `UnsupportedModelError` for a format that is not known, `ModelFileError` if bytes and shape do not agree.
+    Raises `UnsupportedModelError` for a format that is not known, `ModelFileError` if bytes, shape and scales do not agree.
     """
     info = stored.info
     kind = weight_format(info.format)
@@ -50,4 +53,6 @@ def dequantize(stored: StoredTensor) -> npt.NDArray[np.float32]:
     with np.errstate(all="ignore"):
         for start in range(0, len(blocks), step):
             decode(blocks[start : start + step], values[start : start + step])
+        if info.format in FP8_FORMATS:
+            fp8.apply_scales(stored, result)
     return result
