@@ -11,7 +11,7 @@ from tests.tiny_model import write_tiny_model
 
 # Without a GPU the kernels for one run in Triton's interpreter, over CPU tensors. Triton looks at this when it is imported.
 if not Path("/dev/nvidiactl").exists():
-    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session")

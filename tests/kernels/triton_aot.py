@@ -39,6 +39,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import triton
+
 # Shared memory that one program may take, in bytes ("CUDA C++ Programming Guide", technical specifications per capability).
 ARCHITECTURES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10}
 PACKAGE = "tests.kernels.aot"
@@ -103,7 +105,6 @@ def compile_variant(file: str, wanted: Variant, architecture: int) -> Compiled:
 
 def _compile(wanted: Variant, architecture: int) -> tuple[int, str]:
     """Bytes of shared memory, and what the assembler says of it."""
-    import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -170,7 +171,7 @@ def main() -> int:
         "--json", action="store_true", help="print one object a variant and architecture instead of a table"
     )
     options = parser.parse_args()
-    if os.environ.get("TRITON_INTERPRET"):
+    if triton.knobs.runtime.interpret:
         parser.error("TRITON_INTERPRET is set: with it Triton interprets kernels and compiles none")
     chosen = [name if "." in name else f"{PACKAGE}.{name}" for name in options.file or files()]
     with tempfile.TemporaryDirectory(prefix="triton-") as cache:
