@@ -65,6 +65,10 @@ class Program:
                 command.launch(at, sliced)
         return at(self._logits)
 
+    def first_logits(self, step: CudaStep) -> torch.Tensor:
+        """Where `run` leaves the first slice of the step's logits."""
+        return self._views[self._logits][: min(step.logit_rows.shape[0], self._rows["logits"])]
+
     def _placed(self) -> tuple[dict[Symbol, range], int]:
         last: dict[Symbol, int] = {}
         first: dict[Symbol, int] = {}

@@ -1,0 +1,45 @@
+"""A CudaRunner for tests: over a tiny LLaMA, on a GPU where there is one, else in Triton's interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pagoda.loading.resolve import open_checkpoint
+from pagoda.models.registry import family_for
+from pagoda.runner.cuda_runner import CudaRunner, build_cuda_runner
+from pagoda.runner.device import Device
+
+BLOCK_SIZE = 4
+
+
+def device(**changes: Any) -> Device:
+    return Device(
+        **{"kind": "cuda", "dtype": "float32", "usable_bytes": 1 << 30, "threads": 1, "kv_dtype": "float32", **changes}
+    )
+
+
+def cuda_runner(
+    directory: str,
+    num_blocks: int = 100,
+    *,
+    real_vocab_size: int = 250,
+    max_num_seqs: int = 8,
+    max_batched_tokens: int = 512,
+    **changes: Any,
+) -> CudaRunner:
+    """changes: of the device."""
+    checkpoint = open_checkpoint(directory)
+    family = family_for(checkpoint.config)
+    runner = build_cuda_runner(
+        checkpoint,
+        family,
+        family.spec(checkpoint.config),
+        device=device(**changes),
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        max_num_seqs=max_num_seqs,
+        max_batched_tokens=max_batched_tokens,
+        real_vocab_size=real_vocab_size,
+    )
+    checkpoint.close()
+    return runner
