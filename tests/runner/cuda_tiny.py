@@ -8,6 +8,7 @@ from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.runner.cuda_runner import CudaRunner, build_cuda_runner
 from pagoda.runner.device import Device
+from pagoda.runner.torch_runner import TorchRunner, build_torch_runner
 
 BLOCK_SIZE = 4
 
@@ -39,6 +40,25 @@ def cuda_runner(
         block_size=BLOCK_SIZE,
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
+        real_vocab_size=real_vocab_size,
+    )
+    checkpoint.close()
+    return runner
+
+
+def reference_runner(directory: str, num_blocks: int = 100, *, real_vocab_size: int = 250) -> TorchRunner:
+    """The same model in plain torch."""
+    checkpoint = open_checkpoint(directory)
+    family = family_for(checkpoint.config)
+    runner = build_torch_runner(
+        checkpoint,
+        family,
+        family.spec(checkpoint.config),
+        device="cpu",
+        dtype="float32",
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        max_num_seqs=8,
         real_vocab_size=real_vocab_size,
     )
     checkpoint.close()

@@ -1,4 +1,4 @@
-"""The end of a runner, of either kind."""
+"""The end of a runner, of any kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pagoda.models.registry import family_for
 from pagoda.runner.interface import Runner
 from pagoda.runner.native_runner import build_native_runner
 from tests.engine.exact import BLOCK_SIZE, LLAMA, VOCAB, MemoryCheckpoint
-from tests.runner.bigram import bigram_runner
+from tests.runner.bigram import bigram_runner, cuda_bigram_runner
 
 
 def native_runner() -> Runner:
@@ -33,7 +33,11 @@ def native_runner() -> Runner:
     )
 
 
-@pytest.mark.parametrize("build", [native_runner, lambda: bigram_runner(torch.eye(6))], ids=["native", "torch"])
+@pytest.mark.parametrize(
+    "build",
+    [native_runner, lambda: bigram_runner(torch.eye(6)), lambda: cuda_bigram_runner(torch.eye(6))[0]],
+    ids=["native", "torch", "cuda"],
+)
 def test_closing_twice_is_closing_once(build: Callable[[], Runner]) -> None:
     runner = build()
     runner.close()

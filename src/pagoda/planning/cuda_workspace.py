@@ -19,7 +19,7 @@ def logit_slice_rows(max_batched_tokens: int, max_num_seqs: int) -> int:
 
 
 def decode_rows(max_batched_tokens: int, max_num_seqs: int) -> tuple[int, ...]:
-    """To how many rows a decode step may be padded, ascending: at most an eighth of one from 32 on is padding."""
+    """To how many rows a decode step may be padded, ascending: less than a fifth of one beyond 32 is padding."""
     most = min(max_batched_tokens, max_num_seqs)
     sizes = (1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, most, 32))
     return (*(size for size in sizes if size < most), most)
