@@ -31,15 +31,17 @@ def cuda_runner(
     """changes: of the device."""
     checkpoint = open_checkpoint(directory)
     family = family_for(checkpoint.config)
+    spec = family.spec(checkpoint.config)
     runner = build_cuda_runner(
         checkpoint,
         family,
-        family.spec(checkpoint.config),
+        spec,
         device=device(**changes),
         num_blocks=num_blocks,
         block_size=BLOCK_SIZE,
         max_num_seqs=max_num_seqs,
         max_batched_tokens=max_batched_tokens,
+        max_model_len=spec.context_length,
         real_vocab_size=real_vocab_size,
     )
     checkpoint.close()

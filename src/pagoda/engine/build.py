@@ -25,6 +25,7 @@ from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.models.weights import check_inventory
 from pagoda.planning.costs import CostModel
+from pagoda.planning.cuda_holding import CudaSettings, cuda_holding
 from pagoda.planning.holding import FormatOf, Holding, torch_holding
 from pagoda.planning.ledger import HeldBytes, MemoryPlan
 from pagoda.planning.memory import plan_memory
@@ -54,7 +55,7 @@ class Engine:
     ) -> None:
         """on_plan: called with the memory plan before any weight is read."""
         started = time.perf_counter()
-        self.device = choose_device(config)
+        self._config, self.device = config, choose_device(config)
 
         def accept(model_config: Mapping[str, Any]) -> None:
             self.spec: ModelSpec = family_for(model_config).spec(model_config)
@@ -81,7 +82,7 @@ class Engine:
                 max_n=config.max_n,
                 max_stop_strings=config.max_stop_strings,
             )
-            self._config, self.runner = config, self._build_runner(config, checkpoint, progress)
+            self.runner = self._build_runner(config, checkpoint, progress)
         self.held: HeldBytes = self.runner.held
         self.costs = CostModel(self.spec, self.holding.format_of, self.holding.kv_held)
         self.step_log = StepLog()
@@ -110,10 +111,37 @@ class Engine:
             return native_holding(
                 self.spec, stored, self.device.quantization, self.device.threads, self.device.kv_dtype
             )
+        if self.device.kind == "cuda":
+            return cuda_holding(
+                self.spec,
+                stored,
+                CudaSettings(
+                    quantization=self.device.quantization,
+                    dtype=self.device.dtype,
+                    kv_dtype=self.device.kv_dtype,
+                    block_size=self._config.block_size,
+                ),
+            )
         return torch_holding(self.spec, self.device.element_bytes)
 
     def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> LoadedRunner:
         family, device = family_for(checkpoint.config), self.device
+        if device.kind == "cuda":
+            from pagoda.runner.cuda_runner import build_cuda_runner
+
+            return build_cuda_runner(
+                checkpoint,
+                family,
+                self.spec,
+                device=device,
+                num_blocks=self.plan.num_blocks,
+                block_size=config.block_size,
+                max_num_seqs=config.max_num_seqs,
+                max_batched_tokens=config.max_batched_tokens,
+                max_model_len=self.plan.max_model_len,
+                real_vocab_size=self.tokenizer.vocab_size,
+                progress=progress,
+            )
         if device.instruction_set is not None:
             from pagoda.runner.native_runner import build_native_runner
 
@@ -138,7 +166,7 @@ class Engine:
             checkpoint,
             family,
             self.spec,
-            device="cpu" if device.kind == "reference" else device.kind,
+            device="cpu",
             dtype=device.dtype,
             num_blocks=self.plan.num_blocks,
             block_size=config.block_size,

@@ -5,8 +5,18 @@ from __future__ import annotations
 # Steps of up to so many requests, each computing one token, have whatever can be joined in one kernel.
 FEW_ROWS = 16
 MOST_LOGIT_ROWS = 256
+# Where kernels that split a sum leave its parts, and count who has come.
+SCRATCH_FLOATS = 16 << 20
+NUM_COUNTERS = 1 << 16
+# The narrowest tile of outputs that a product with a residual has.
+NARROWEST_TILE = 4
 # KV blocks beyond those that requests get, for the rows that pad a decode step: `num_blocks` + so many are allocated.
 SPARE_BLOCKS = 1
+
+
+def most_sums(width: int) -> int:
+    """Columns that the sums of squares of a row of so many outputs need at most: see `ops.cuda.epilogue.Residual`."""
+    return -(-width // NARROWEST_TILE)
 
 
 def few_rows(max_batched_tokens: int, max_num_seqs: int) -> int:

@@ -174,6 +174,7 @@ def build_cuda_runner(
     block_size: int,
     max_num_seqs: int,
     max_batched_tokens: int,
+    max_model_len: int,
     real_vocab_size: int,
     progress: Progress = silent,
 ) -> CudaRunner:
@@ -181,7 +182,8 @@ def build_cuda_runner(
     afterwards.
 
     device: of kind "cuda". Where torch finds none, for tests, all of it runs on the CPU, in Triton's interpreter.
-    real_vocab_size: tokens that there really are. progress: told bytes of weights loaded.
+    max_model_len: the longest sequence. real_vocab_size: tokens that there really are.
+    progress: told bytes of weights loaded.
     Raises what `load_model` raises, and `DoesNotFitError` when the device's memory ends.
     """
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -200,7 +202,7 @@ def build_cuda_runner(
                 queue,
                 num_blocks=num_blocks,
                 block_size=block_size,
-                width=table_width(num_blocks, block_size, spec.context_length),
+                width=table_width(num_blocks, block_size, max_model_len),
                 max_tokens=max_batched_tokens,
                 max_seqs=max_num_seqs,
             )

@@ -17,8 +17,9 @@ from pagoda.ops.cuda.commands import (
     RopeAndStore,
     SelectRows,
 )
-from pagoda.ops.cuda.products import can_gate, can_join, most_sums
+from pagoda.ops.cuda.products import can_gate, can_join
 from pagoda.ops.cuda.symbols import Command, Symbol
+from pagoda.planning.cuda_workspace import most_sums
 
 
 def with_gates(commands: Sequence[Command]) -> list[Command]:

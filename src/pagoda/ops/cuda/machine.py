@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-# Where kernels that split a sum leave its parts, and count who has come.
-SCRATCH_FLOATS = 16 << 20
-NUM_COUNTERS = 1 << 16
+from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS
+
+__all__ = ["NUM_COUNTERS", "SCRATCH_FLOATS", "Machine"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,6 @@ from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix, Matrix
 from pagoda.ops.interface import Activation
 
-# The narrowest tile of outputs that a product with a residual has.
-NARROWEST_TILE = 4
-
-
-def most_sums(width: int) -> int:
-    """Columns that `Residual.sums` needs at most."""
-    return -(-width // NARROWEST_TILE)
-
 
 def num_sums(weight: CudaWeight, rows: int, machine: Machine) -> int:
     """Columns of `Residual.sums` that a product of so many rows with it writes: its tiles of outputs."""

@@ -1,0 +1,53 @@
+"""The engine on a GPU: on one where there is one, else its path over CPU tensors, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pagoda import LLM, SamplingParams
+from pagoda.errors import DoesNotFitError
+from pagoda.planning.cuda_holding import MATRICES_OF_A_LAYER, MATRICES_OUTSIDE, PIECE_BYTES, RESERVE_BYTES
+from pagoda.runner import cuda_device
+from pagoda.runner.cuda_device import Gpu
+from tests.tiny_model import LAYERS
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+PROMPTS = ["Hello, how are you?", "abc"]
+SMALL: dict[str, Any] = {"max_num_seqs": 4, "max_batched_tokens": 32, "max_model_len": 64}
+
+
+@pytest.fixture(autouse=True)
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(cuda_device, "find_gpu", lambda: Gpu("none", (9, 0), 4 << 30))
+
+
+def texts(model: str, **config: Any) -> list[tuple[int, ...]]:
+    with LLM(model, **SMALL, **config) as llm:
+        return [tuple(output.outputs[0].token_ids) for output in llm.generate(PROMPTS, GREEDY)]
+
+
+def test_greedy_text_in_float32_is_the_reference_s(tiny_model: str) -> None:
+    expected = texts(tiny_model, device="reference")
+    assert texts(tiny_model, device="cuda", dtype="float32") == expected
+    assert texts(tiny_model, device="cuda", dtype="float32", deterministic=True) == expected
+
+
+@pytest.mark.parametrize("kv", ["auto", "fp8"])
+def test_it_takes_what_was_planned(tiny_model: str, kv: str) -> None:
+    with LLM(tiny_model, device="cuda", dtype="float32", kv_cache_dtype=kv, **SMALL) as llm:
+        assert (llm.held.weight_bytes, llm.held.kv_bytes) == (llm.plan.weight_bytes, llm.plan.kv_bytes)
+        parts = vars(llm._engine.runner)
+        taken = parts["_model"].arena.nbytes + parts["_model"].machine.num_bytes
+        taken += sum(parts[name].num_bytes for name in ("_buffers", "_chosen", "_sampler"))
+        unnamed = RESERVE_BYTES + PIECE_BYTES * (MATRICES_OF_A_LAYER * LAYERS + MATRICES_OUTSIDE)
+        assert taken + llm.plan.block_bytes == llm.plan.workspace_bytes - unnamed  # a block is spare
+
+
+def test_not_fitting_is_a_sentence_with_figures(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_device, "find_gpu", lambda: Gpu("none", (9, 0), 500 << 20))
+    with pytest.raises(DoesNotFitError, match=r"the model does not fit: weights .*524,288,000 B usable"):
+        LLM(tiny_model, device="cuda", **SMALL)
