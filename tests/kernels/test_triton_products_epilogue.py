@@ -86,7 +86,7 @@ ROWS, OUTPUTS = 3, 21
     [
         *(
             (gate, *flags)
-            for gate in (None, "silu", "gelu")
+            for gate in (None, "silu", "gelu_tanh")
             for flags in itertools.product((False, True), (False,), (False, True))
         ),
         *((None, *flags) for flags in itertools.product((False, True), (True,), (False, True))),

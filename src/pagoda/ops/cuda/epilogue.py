@@ -14,7 +14,7 @@ A product's kernel takes the parameters that `Epilogue.arguments` names, and end
     kernel[grid](…, **epilogue.arguments())
 
 A pointer that is None switches its part off when the kernel is compiled. Kernels that split the sum over inputs combine the
-parts first (see `split`); only the program that has the whole sum calls `finish`.
+parts first (see `split`); only the program that has the whole sum stores.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def finish(
     first: float32 sums [rows, columns] where AXIS is 1, [columns, rows] where it is 0: AXIS is the outputs' one. second: the
     same of the gate's other half, `num_outputs` further on in the matrix; None without a gate.
     rows [BM], columns [BN]: indices into `out`; what is not below num_rows, num_outputs is masked off. tile: index of this
-    tile of columns, which is the column of `sums` that it writes. GATE: "", "silu" or "gelu".
+    tile of columns, which is the column of `sums` that it writes. GATE: "" or an `Activation`.
     """
     ACROSS: tl.constexpr = 1 - AXIS
     row = tl.expand_dims(rows, AXIS).to(tl.int64)
@@ -140,7 +140,8 @@ def finish(
             second += tl.load(bias_ptr + num_outputs + column, mask=column < num_outputs, other=0.0)
     if GATE == "silu":
         first = first * _sigmoid(first) * second
-    elif GATE == "gelu":
+    elif GATE != "":
+        tl.static_assert(GATE == "gelu_tanh")
         # The tanh approximation (arXiv:1606.08415), by tanh(z) = 2 sigmoid(2z) - 1.
         inner = 0.7978845608028654 * (first + 0.044715 * first * first * first)
         first = first * _sigmoid(2.0 * inner) * second

@@ -17,6 +17,7 @@ class Machine:
     capability: (major, minor) of its compute capability.
     partials [SCRATCH_FLOATS] float32, counters [NUM_COUNTERS] int32: kernels run one after the other, so they share these;
     counters are zero between kernels.
+    name: the device's, which tables of what was measured go by; "" where there is none.
     is_deterministic: each request's results are the same whatever else is in the step, by fixed tiles without splits.
     """
 
@@ -27,17 +28,19 @@ class Machine:
     partials: torch.Tensor
     counters: torch.Tensor
     is_deterministic: bool = False
+    name: str = ""
 
     @classmethod
     def of(cls, device: torch.device, dtype: torch.dtype, *, is_deterministic: bool = False) -> Machine:
         """Allocates the shared memory. On a CPU, where Triton's interpreter runs, a small GPU is made believe."""
-        multiprocessors, capability = 4, (9, 0)
+        multiprocessors, capability, name = 4, (9, 0), ""
         if device.type == "cuda":
             properties = torch.cuda.get_device_properties(device)
             multiprocessors, capability = properties.multi_processor_count, (properties.major, properties.minor)
+            name = properties.name
         partials = torch.empty(SCRATCH_FLOATS, dtype=torch.float32, device=device)
         counters = torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
-        return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic)
+        return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic, name)
 
     @property
     def num_bytes(self) -> int:

@@ -1,9 +1,9 @@
-"""Sums over inputs that several programs share: each leaves its part, and the one that comes last adds them up.
+"""Sums over inputs that several programs share: each leaves its part, and the one that comes last has the whole.
 
-leave(first, partials_ptr, slot, …)        once for each accumulator
-if arrived_last(counters_ptr, tile, splits):
-    first = collected(…)
-    finish(…)
+if SPLITS > 1:
+    first, second, is_last = combined(first, second, …)
+    num_rows = tl.where(is_last, num_rows, 0)  # the others store nothing
+finish(…)
 """
 
 from __future__ import annotations
@@ -13,30 +13,40 @@ import triton.language as tl
 
 
 @triton.jit
+def combined(
+    first, second, partials_ptr, counters_ptr, tile, tiles, split, SPLITS: tl.constexpr, HAS_SECOND: tl.constexpr
+):
+    """Returns the sums over all splits of a tile in the program that comes last, zeros in the others; and whether it is that.
+
+    first, second: this split's part of the tile's sums, float32 and 2-D; second only where HAS_SECOND. tile: of `tiles`, split:
+    of `SPLITS`. Parts are added in the splits' order, whoever comes last. The tile's counter is zero before and after.
+    """
+    leave(first, partials_ptr, tile * SPLITS + split)
+    if HAS_SECOND:
+        leave(second, partials_ptr, (tiles + tile) * SPLITS + split)
+    tl.debug_barrier()  # all threads' stores come before the one thread's atomic
+    is_last = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
+    tl.store(counters_ptr + tile, 0, mask=is_last)
+    count = tl.where(is_last, SPLITS, 0)
+    first = _collected(first, partials_ptr, tile * SPLITS, count)
+    if HAS_SECOND:
+        second = _collected(second, partials_ptr, (tiles + tile) * SPLITS, count)
+    return first, second, is_last
+
+
+@triton.jit
 def leave(part, partials_ptr, slot):
-    """Write this program's part, any float32 tile, where `collected` finds it. slot: index among all parts of its shape."""
+    """Write a part where `_collected` finds it. slot: its index among parts of its shape."""
     tl.store(partials_ptr + _places(part, slot), part)
 
 
 @triton.jit
-def arrived_last(counters_ptr, tile, splits):
-    """Count this program, whose parts are left, in. Whether it is the last of its tile's `splits`; the counter is zero again
-    then. All the tile's parts can be read from there on."""
-    tl.debug_barrier()  # each thread's stores come before the one thread's atomic
-    before = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu")
-    is_last = before == splits - 1
-    if is_last:
-        tl.store(counters_ptr + tile, 0)
-    return is_last
-
-
-@triton.jit
-def collected(like, partials_ptr, slot, splits, step):
-    """The sum of the `splits` parts slot, slot + step, …, in this order whoever came last. like: a tile of their shape."""
+def _collected(like, partials_ptr, slot, count):
+    """The sum of parts slot … slot + count - 1, each of the shape of `like`."""
     total = tl.zeros(like.shape, tl.float32)
-    for index in range(splits):
-        # Past the first-level cache, which may hold what another kernel left here.
-        total += tl.load(partials_ptr + _places(like, slot + index * step), cache_modifier=".cg")
+    for index in range(count):
+        # Past the first-level cache, which may still hold what an earlier kernel left here.
+        total += tl.load(partials_ptr + _places(like, slot + index), cache_modifier=".cg")
     return total
 
 
@@ -45,4 +55,4 @@ def _places(tile, slot):
     HEIGHT: tl.constexpr = tile.shape[0]
     WIDTH: tl.constexpr = tile.shape[1]
     within = tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    return slot.to(tl.int64) * (HEIGHT * WIDTH) + within
+    return slot * (HEIGHT * WIDTH) + within
