@@ -28,7 +28,7 @@ def read_bytes_per_second(num_bytes: int, repeats: int) -> float:
     x = torch.ones(num_bytes // 4, dtype=torch.float32, device=DEVICE)
     chips = torch.cuda.get_device_properties(DEVICE).multi_processor_count if DEVICE.type == "cuda" else 4
     best = 0.0
-    for block, warps, programs_each in ((4096, 8, 4), (8192, 8, 2), (8192, 16, 2), (4096, 4, 8)):
+    for block, warps, programs_each in ((4096, 8, 4), (8192, 8, 2), (8192, 16, 2), (4096, 4, 4)):
         programs = chips * programs_each
         blocks_each = x.numel() // (block * programs)
         if not blocks_each:

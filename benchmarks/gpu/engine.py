@@ -6,11 +6,13 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from gpu import graphs
 from gpu.context import Context
 from gpu.device import config_of_device
 from gpu.report import read_json
@@ -21,6 +23,7 @@ from pagoda.telemetry.steps import StepRecord
 BLOCK_SIZE = 16
 SEED = 0
 WARM_UP_TOKENS = 8
+LAST_STEPS = 16
 
 
 def run(
@@ -30,9 +33,11 @@ def run(
     batches: Sequence[int] = (),
     prefills: Sequence[tuple[int, int]] = (),
     profiled: Sequence[int] = (),
+    eager: Sequence[int] = (),
     **config: Any,
 ) -> None:
-    """model: the name of its folder. batches, prefills, profiled: what is measured, if anything beyond the start.
+    """model: the name of its folder. What is measured beyond the start: decode of `batches`, `prefills` as (prompts, tokens of
+    each), decode of `profiled` kernel by kernel, and of `eager` without graphs.
     config: further settings of the engine."""
     sizes, report = context.sizes, context.report
     read_rate = read_json(context.folder / "ceilings.json").get("read_bytes_per_second")
@@ -48,7 +53,8 @@ def run(
             kv_bytes=llm.held.kv_bytes,
         )
         for batch in batches:
-            bench.generate(batch, sizes.prompt_tokens, WARM_UP_TOKENS)
+            graphs.wait_for(llm, batch, partial(bench.generate, batch, sizes.prompt_tokens, WARM_UP_TOKENS))
+        report(graphs=graphs.state(llm))
         before = allocations()
         for batch in batches:
             report(**{f"decode {batch}": bench.decode(batch, sizes.prompt_tokens, sizes.output_tokens)})
@@ -58,6 +64,10 @@ def run(
         report(allocations={name: after[name] - before[name] for name in after})
         for batch in profiled:
             report(**{f"profile {batch}": bench.profile(batch, sizes.prompt_tokens)})
+        if eager:
+            graphs.switch_off(llm)
+        for batch in eager:
+            report(**{f"without graphs, decode {batch}": bench.decode(batch, sizes.prompt_tokens, sizes.output_tokens)})
 
 
 def open_llm(model: Path, sizes: Sizes, loads: Sequence[tuple[int, int]], **config: Any) -> LLM:
@@ -100,7 +110,8 @@ class Bench:
 
     def decode(self, batch: int, prompt_tokens: int, output_tokens: int) -> dict[str, Any]:
         """Of steps in which all decode: the median time, and what reading the weights and their K and V takes at the measured
-        rate. wall_ms: from the first such step's end to the last one's, over their number."""
+        rate. wall_ms: from the first such step's end to the last one's, over their number. forward_ms: of the device alone, of
+        the last step's graph; host_ms: what the last steps took beyond it, choosing tokens included."""
         _, steps = self.generate(batch, prompt_tokens, output_tokens)
         full = [step for step in steps if step.decode_tokens == batch and not step.prefill_tokens]
         milliseconds = sorted(1e3 * step.seconds for step in full)
@@ -116,10 +127,18 @@ class Bench:
             "fraction_of_limit": None if limit_ms is None else limit_ms / step_ms,
             "tokens_per_second": 1e3 * batch / step_ms,
             "bytes_per_step": num_bytes,
+            **self._forward(batch, full),
             "scheduling_ms": 1e3 * statistics.median(step.overhead_seconds for step in full),
             "context": prompt_tokens + output_tokens / 2,
             "steps": len(full),
         }
+
+    def _forward(self, batch: int, steps: Sequence[StepRecord]) -> dict[str, Any]:
+        seconds = graphs.replay_seconds(self._llm, batch, repeats=20)
+        if seconds is None:
+            return {"forward_ms": None, "host_ms": None}
+        last = statistics.median(step.seconds for step in steps[-LAST_STEPS:])
+        return {"forward_ms": 1e3 * seconds, "host_ms": 1e3 * (last - seconds)}
 
     def prefill(self, prompts: int, tokens: int, repeats: int) -> dict[str, Any]:
         """Until every prompt has its first token, tokenizing and scheduling included; after one run to warm up."""

@@ -11,13 +11,17 @@ import subprocess
 import torch
 
 from gpu.context import Context
+from gpu.sizes import FULL
 
 PACKAGES = ("torch", "triton", "numpy", "tokenizers", "safetensors", "jinja2", "pytest", "transformers")
 QUERY = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,power.limit,temperature.gpu,memory.total"
 
 
 def run(context: Context) -> None:
+    """Raises SystemExit where there is nothing to measure on."""
     report = context.report
+    if context.sizes is FULL and not torch.cuda.is_available():
+        raise SystemExit("torch finds no NVIDIA GPU here; `benchmarks/gpu.sh --tiny` runs without one")
     report(
         python=platform.python_version(),
         system=platform.platform(),

@@ -39,7 +39,9 @@ def stages(sizes: Sizes) -> list[Stage]:
         Stage("weights", 60, "weights:run"),
         # Nothing is compiled yet here, and everything the second time, as when a user starts it again.
         engine("first start", 60),
-        engine("bf16", 120, batches=sizes.batches, prefills=sizes.prefills, profiled=(least, most)),
+        Stage("agreement", 60, "agreement:run", {"model": "llama-2-layers"}),
+        Stage("agreement with grouped queries", 45, "agreement:run", {"model": "qwen3-2-layers"}),
+        engine("bf16", 120, batches=sizes.batches, prefills=sizes.prefills, profiled=(least, most), eager=(least,)),
         Stage("kernel tests", 120, "kernel_tests:run"),
         engine("int4", 50, batches=some, quantization="int4"),
         engine("fp8", 50, batches=some, quantization="fp8"),

@@ -30,6 +30,8 @@ def _lines(sizes: str, stages: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{name}: {stage['outcome']}, {stage['seconds']} s"
         yield from _stage(name, stage["figures"])
+        if words := stage.get("words", "").strip():
+            yield f"  {words.splitlines()[-1]}"
 
 
 def _figures(stages: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -47,11 +49,12 @@ def _stage(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
     if "start_to_first_token_seconds" in figures:
         yield f"  {figures['start_to_first_token_seconds']:9.2f} s from the start to the first token"
         yield f"  {figures['load_seconds']:9.2f} s of loading, weights {figures['weight_bytes'] / 1e9:.2f} GB"
-    decodes = {key: value for key, value in figures.items() if key.startswith("decode ")}
+    decodes = {key: value for key, value in figures.items() if "decode " in key}
     if decodes:
-        yield "    batch   ms/step   limit   of it   tokens/s   wall ms   host ms   vLLM ms"
+        yield "    batch   ms/step   limit   of it   tokens/s   wall ms   forward   host ms   vLLM ms"
     for key, value in decodes.items():
-        yield _decode(int(key.split()[1]), value, is_compared=name == "bf16")
+        is_compared = name == "bf16" and key.startswith("decode")
+        yield _decode(int(key.rpartition(" ")[2]), value, is_compared=is_compared) + key.rpartition("decode")[0]
     for key, value in figures.items():
         if key.startswith("prefill "):
             peer = f"   vLLM {VLLM_PREFILL[key]:,}" if name == "bf16" and key in VLLM_PREFILL else ""
@@ -60,8 +63,11 @@ def _stage(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {key}: {value['device_ms_per_step']:.3f} ms of the device a step"
             for kernel in value["kernels"][:8]:
                 yield f"    {kernel['us_per_step']:9.1f} us {kernel['calls_per_step']:6.1f} x {kernel['name']}"
+    if figures.get("graphs"):
+        yield f"  graphs of decode: {figures['graphs']['captured']} {figures['graphs']['problem'] or ''}"
     if figures.get("allocations"):
         yield f"  allocations while measuring: {figures['allocations']}"
+    yield from _agreement(figures)
     yield from _tests(figures)
 
 
@@ -71,8 +77,23 @@ def _decode(batch: int, found: Mapping[str, Any], *, is_compared: bool) -> str:
     return (
         f"    {batch:5} {found['step_ms']:9.3f} {'' if limit is None else f'{limit:.3f}':>7} "
         f"{'' if fraction is None else f'{fraction:.0%}':>7} {found['tokens_per_second']:10,.0f} "
-        f"{found['wall_ms']:9.3f} {found['scheduling_ms']:9.3f} {'' if peer is None else peer:>9}"
+        f"{found['wall_ms']:9.3f} {_milliseconds(found['forward_ms'])} {_milliseconds(found['host_ms'])} "
+        f"{'' if peer is None else peer:>9} "
     )
+
+
+def _agreement(figures: Mapping[str, Any]) -> Iterator[str]:
+    for dtype in ("float32", "bfloat16"):
+        for kind, found in figures.get(dtype, {}).items():
+            yield (
+                f"  {dtype} {kind}: log-probabilities differ by {found['mean']:.2g}, at most {found['largest']:.2g}; "
+                f"another best token at {found['other_best']} of {found['positions']} positions, "
+                f"at most {found['largest_margin']:.2g} less likely"
+            )
+
+
+def _milliseconds(value: float | None) -> str:
+    return f"{'' if value is None else f'{value:.3f}':>9}"
 
 
 def _tests(figures: Mapping[str, Any]) -> Iterator[str]:

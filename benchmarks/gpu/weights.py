@@ -24,10 +24,10 @@ THREADS = 8
 
 
 def run(context: Context) -> None:
-    for name in ("llama", "qwen3"):
+    for name, shape in context.sizes.models.items():
         begun = time.perf_counter()
-        size = write_model(context.folder / name, getattr(context.sizes, name))
-        context.report(**{f"{name}_bytes": size, f"{name}_seconds": time.perf_counter() - begun})
+        size = write_model(context.folder / name, shape)
+        context.report(**{name: {"bytes": size, "seconds": time.perf_counter() - begun}})
 
 
 def write_model(directory: Path, shape: ModelShape) -> int:
