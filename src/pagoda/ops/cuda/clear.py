@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
 import torch
@@ -28,6 +29,8 @@ class BlockClearer:
             torch.tensor(numbers, dtype=torch.int64, device=cache.storage.device) for numbers in (begins[:-1], sizes)
         )
         self._largest = max(sizes)
+        # What divides them all: with it the compiler stores 16 bytes a thread at once.
+        self._multiple = math.gcd(16, *begins, *sizes)
 
     @property
     def num_bytes(self) -> int:
@@ -37,15 +40,15 @@ class BlockClearer:
         """Blocks [N], int32 on the device."""
         elements = min(_ELEMENTS, triton.next_power_of_2(self._largest))
         grid = (block_ids.shape[0], self._sizes.shape[0])
-        _clear[grid](self._storage, self._begins, self._sizes, block_ids, ELEMENTS=elements)
+        _clear[grid](self._storage, self._begins, self._sizes, block_ids, MULTIPLE=self._multiple, ELEMENTS=elements)
 
 
 @triton.jit
-def _clear(storage, begins, sizes, block_ids, ELEMENTS: tl.constexpr):
+def _clear(storage, begins, sizes, block_ids, MULTIPLE: tl.constexpr, ELEMENTS: tl.constexpr):
     block_id = tl.load(block_ids + tl.program_id(0)).to(tl.int64)
     part = tl.program_id(1)
-    size = tl.load(sizes + part)
-    block = storage + tl.load(begins + part) + block_id * size
+    size = tl.multiple_of(tl.load(sizes + part), MULTIPLE)
+    block = storage + tl.multiple_of(tl.load(begins + part), MULTIPLE) + block_id * size
     for first in range(0, size, ELEMENTS):
         element = first + tl.arange(0, ELEMENTS)
         tl.store(block + element, tl.zeros([ELEMENTS], storage.dtype.element_ty), mask=element < size)
