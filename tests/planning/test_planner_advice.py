@@ -13,6 +13,7 @@ from pagoda.config import EngineConfig, knobs
 from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.planned import PLANNED
 from pagoda.planning.devices import DEVICES, parse_device
+from pagoda.planning.gpu_holding import gpu_format
 from pagoda.planning.plan import Formula
 from pagoda.planning.planner import make_plan
 from pagoda.planning.question import Question
@@ -108,6 +109,10 @@ def test_what_fits_needs_no_remedy() -> None:
         on_cpu(weight_format="int4"),
         on_cpu(concurrency=1000, context=64),
         on_cpu(stored="Q4_0", weight_format="int8"),
+        on_cpu(stored="fp8_block", weight_format="int4", kv_format="int8"),
+        textbook(parameters=None, stored="fp8", weight_format="int4"),
+        textbook(parameters=None, stored="Q4_0", kv_format="fp8"),
+        textbook(weight_format="fp8"),
         textbook(served_as="a model; rm -rf", revision="v1 && reboot"),
     ],
 )
@@ -122,8 +127,11 @@ def test_commands_can_be_typed(question: Question) -> None:
     assert config.max_num_seqs == question.concurrency <= config.max_batched_tokens
     assert config.memory_fraction == question.memory_fraction
     assert config.block_size == question.block_size
-    quantized = question.threads is not None and question.stored == "BF16" and question.weight_format == "int4"
-    assert config.quantization == ("int4" if quantized else "none")
+    quantizable = question.stored in ("BF16", "F16") or (
+        question.stored == "fp8_block" and question.threads is not None
+    )
+    assert config.quantization == ((question.weight_format if quantizable else None) or "none")
+    assert config.kv_cache_dtype == (question.kv_format or "auto")
 
 
 def test_without_weights_the_command_names_none() -> None:
@@ -135,11 +143,19 @@ def test_without_weights_the_command_names_none() -> None:
 
 def test_what_cannot_be_served_is_said_and_not_invented() -> None:
     plan = make_plan(textbook(num_devices=2, device=DEVICES["a100-80g"], weight_format="fp8", kv_format="fp8"))
-    for lacking in ("tensor parallelism", "weights in fp8 on a GPU", "K and V in fp8"):
-        assert lacking in plan.recommendation
-    assert "fp8" not in plan.serve_command
+    assert "it lacks tensor parallelism." in plan.recommendation
+    for kv_format in ("int8", "fp8/int4", "fp32"):
+        plan = make_plan(textbook(kv_format=kv_format))
+        assert f"it lacks K and V in {kv_format} on a GPU." in plan.recommendation
+        assert "--kv-cache-dtype" not in plan.serve_command
+    gptq = small(stored=gpu_format(small().spec, "BF16", "int4"), served_as="org/gptq")
+    for question in (gptq, replace(gptq, weight_format="int8")):
+        assert "it lacks files with weights in int4" in make_plan(question).recommendation
+    for stored, wanted in (("Q4_0", "bf16"), ("fp8", "int4")):
+        plan = make_plan(small(stored=stored, weight_format=wanted))
+        assert f"it lacks weights in {wanted} of files that are quantized." in plan.recommendation
     mixture = make_plan(deepseek(device=DEVICES["b200"], num_devices=8, weight_format="fp8"))
-    assert "mixtures of experts, multi-head latent attention, tensor parallelism" in mixture.recommendation
+    assert "mixtures of experts, multi-head latent attention and tensor parallelism" in mixture.recommendation
 
 
 def worked_out(formula: Formula) -> float:

@@ -143,7 +143,8 @@ def test_files_that_are_quantized_already() -> None:
     assert plan.weight_bytes * 256 == small().spec.num_parameters * 144
     assert plan.formats[0].weight_format == "Q4_K"
     assert "blocks" not in plan.serve_command
-    assert "Q4_K on a GPU" in plan.recommendation
+    assert "--quantization" not in plan.serve_command
+    assert "cannot serve" not in plan.recommendation
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """The textbook's example comes out, and so do llama-7b's own exact figures."""
 
-from dataclasses import replace
-
 import pytest
 
 from pagoda.planning.devices import parse_device
@@ -79,6 +77,6 @@ def test_the_command_has_options_that_exist() -> None:
     wanted = "pagoda serve huggyllama/llama-7b --device cuda --dtype float16 --max-model-len 2048 --max-num-seqs 16"
     assert plan.serve_command == f"{wanted} --memory-fraction 0.9"
     assert "cannot serve" not in plan.recommendation
-    int4 = make_plan(replace(textbook(), weight_format="int4"))
-    assert "int4" not in int4.serve_command
-    assert "cannot serve this yet: it lacks weights in int4 on a GPU" in int4.recommendation
+    narrow = make_plan(textbook(weight_format="int4", kv_format="fp8"))
+    assert "--device cuda --dtype bfloat16 --quantization int4 --kv-cache-dtype fp8" in narrow.serve_command
+    assert "cannot serve" not in narrow.recommendation

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pagoda.planning.capacity import max_concurrency
 from pagoda.planning.deployment import Deployment, deploy
 from pagoda.planning.gpu_holding import DENSE
-from pagoda.planning.hardware import Hardware
 from pagoda.planning.memory import kv_bytes_per_token
 from pagoda.planning.native_holding import has_int8_heads
 from pagoda.planning.plan import FormatChange
@@ -30,15 +29,11 @@ def weight_formats(deployment: Deployment) -> tuple[str, ...]:
 
 
 def kv_formats(deployment: Deployment) -> tuple[str, ...]:
-    """From the widest to the narrowest: the activations' own, and one of 8 bits that the device computes with."""
+    """From the widest to the narrowest: the activations' own, and the one of 8 bits that the engine has there."""
     if deployment.question.threads:
         return ("bf16", "int8") if has_int8_heads(deployment.spec) else ("bf16",)
     dense = deployment.kv_format if deployment.kv_format in DENSE else "bf16"
-    return dense, narrow_kv_format(deployment.question.device)
-
-
-def narrow_kv_format(device: Hardware) -> str:
-    return "fp8" if "fp8" in device.peak_flops else "int8"
+    return dense, "fp8"
 
 
 def _pairs(deployment: Deployment) -> Iterator[tuple[str, str]]:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pagoda.config import default_of
-from pagoda.planning.cpu_formats import stored_dense
+from pagoda.planning.cuda_formats import CUDA_QUANTIZATIONS
 from pagoda.planning.deployment import Deployment
-from pagoda.planning.formats import DENSE_FORMATS, QUANTIZED
-from pagoda.planning.gpu_holding import DENSE
+from pagoda.planning.formats import DENSE_FORMATS, FP8_FORMATS, QUANTIZED
+from pagoda.planning.gpu_holding import DENSE, activation_format
+from pagoda.planning.holding import format_name
 from pagoda.planning.ledger import binary_size
 from pagoda.planning.memory import refusal
 from pagoda.planning.plan import FormatChange, StepBound
+from pagoda.planning.question import Question
 from pagoda.planning.remedies import Tried
 
 # Less than this times the tokens a second is not worth a recommendation.
@@ -49,10 +51,13 @@ def not_served(deployment: Deployment) -> list[str]:
         missing.append("multi-head latent attention")
     if question.num_devices > 1:
         missing.append("tensor parallelism")
-    if question.threads is None and deployment.weight_format not in DENSE:
-        missing.append(f"weights in {deployment.weight_format} on a GPU")
-    if question.threads is None and question.kv_format not in (None, *DENSE):
-        missing.append(f"K and V in {deployment.kv_format}")
+    # GPTQ, AWQ and the like, by the names that describing a model gives their formats.
+    missing += [f"files with weights in {name}" for name in sorted(_stored_formats(question) & {"int4", "int8"})]
+    is_other = question.weight_format not in (None, *_stored_formats(question))
+    if question.threads is None and is_other and not _can_quantize(question):
+        missing.append(f"weights in {question.weight_format} of files that are quantized")
+    if question.threads is None and question.kv_format not in (None, "fp8", _activations(deployment)):
+        missing.append(f"K and V in {deployment.kv_format} on a GPU")
     return missing
 
 
@@ -64,12 +69,14 @@ def serve_command(deployment: Deployment) -> str:
         words += ["--revision", question.revision]
     words += ["--device", "cpu" if question.threads else "cuda"]
     if question.threads is None:
-        dtypes = {
-            DENSE[typed]: dtype for dtype, name in DENSE_FORMATS.items() for typed in DENSE if DENSE[typed] == name
-        }
-        words += ["--dtype", dtypes[DENSE.get(deployment.weight_format, "BF16")]]
-    elif question.weight_format in QUANTIZED and stored_dense(question.spec, question.stored):
+        dtypes = {name: dtype for dtype, name in DENSE_FORMATS.items()}
+        words += ["--dtype", dtypes[DENSE[_activations(deployment)]]]
+    quantizations = QUANTIZED if question.threads else CUDA_QUANTIZATIONS
+    if question.weight_format is not None and question.weight_format in quantizations and _can_quantize(question):
         words += ["--quantization", question.weight_format]
+    narrow = "int8" if question.threads else "fp8"
+    if question.kv_format == narrow:
+        words += ["--kv-cache-dtype", narrow]
     words += ["--max-model-len", str(question.context), "--max-num-seqs", str(min(question.concurrency, 4096))]
     tokens = max(question.max_batched_tokens, question.concurrency)
     for name, value in (
@@ -80,6 +87,25 @@ def serve_command(deployment: Deployment) -> str:
         if value != default_of(name):
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
     return shlex.join(words)
+
+
+def _can_quantize(question: Question) -> bool:
+    """Whether files hold matrices that can be quantized while they are loaded; those in fp8 on the CPU only."""
+    quantizable = {*DENSE.values(), *(FP8_FORMATS if question.threads else ())}
+    return not _stored_formats(question).isdisjoint(quantizable)
+
+
+def _stored_formats(question: Question) -> set[str]:
+    """Of the files' matrices in the layers."""
+    return {
+        format_name(question.stored, weight)
+        for weight in question.spec.weights
+        if len(weight.shape) > 1 and weight.layer is not None
+    }
+
+
+def _activations(deployment: Deployment) -> str:
+    return activation_format(deployment.spec, deployment.holding.format_of)
 
 
 def _advice(deployment: Deployment, decode: StepBound, requests: int, formats: Sequence[FormatChange]) -> str:
