@@ -116,16 +116,12 @@ class _Recording:
             q = self._command(turned, _Tensor(q_size))
             attended = self._command((q,), _Tensor(q_size))
         stream, normed = self._added(attended, f"{name}.post_attention_norm", stream)
-        if self._for_decode and layer.feed_forward.gated and self._gates(name):
+        if self._for_decode and layer.feed_forward.gated and self._is_one((f"{name}.gate", f"{name}.up")):
             fed = self._command(normed.read, _Tensor(inner))
         else:
             wide = self._command(normed.read, _Tensor(2 * inner if layer.feed_forward.gated else inner))
             fed = self._command((wide,), _Tensor(inner))
         return self._added(fed, f"{name}.post_feed_forward_norm", stream)
-
-    def _gates(self, name: str) -> bool:
-        """Whether a product can apply the gate to its outputs."""
-        return f"{name}.gate_bias" not in self._names and self._is_one((f"{name}.gate", f"{name}.up"))
 
     def _added(self, x: _Tensor, post_norm: str, stream: _Tensor) -> tuple[_Tensor, _Normed]:
         """The product of x added to the stream, and the norm of the sum."""
