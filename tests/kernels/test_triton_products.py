@@ -10,11 +10,12 @@ import torch
 from pagoda.ops.cuda.epilogue import DeferredNorm, Epilogue, Residual
 from pagoda.ops.cuda.gemv import gemv
 from pagoda.ops.cuda.machine import Machine
-from pagoda.ops.cuda.products import most_sums, num_sums, product
+from pagoda.ops.cuda.products import num_sums, product
 from pagoda.ops.cuda.tiled import tiled
 from pagoda.ops.cuda.tuning import Tiling, choose
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 from pagoda.ops.interface import Activation
+from pagoda.planning.cuda_workspace import most_sums
 from tests.kernels.products import DEVICE, check_product, machine_for, random
 
 F16, F32 = torch.float16, torch.float32

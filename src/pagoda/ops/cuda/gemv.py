@@ -65,7 +65,7 @@ def _gemv(
     others_ptr = weights_ptr + tl.cast(num_outputs, tl.int64) * num_inputs
     first = tl.zeros([BN, BK], tl.float32)
     second = tl.zeros([BN, BK], tl.float32)
-    steps = tl.cdiv(num_inputs, BK)
+    steps = (num_inputs + BK - 1) // BK
     for step in tl.range(steps * split // SPLITS, steps * (split + 1) // SPLITS, num_stages=STAGES):
         inputs = step * BK + tl.arange(0, BK)
         is_input = inputs < num_inputs

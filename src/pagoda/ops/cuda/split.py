@@ -21,38 +21,22 @@ def combined(
     first, second: this split's part of the tile's sums, float32 and 2-D; second only where HAS_SECOND. tile: of `tiles`, split:
     of `SPLITS`. Parts are added in the splits' order, whoever comes last. The tile's counter is zero before and after.
     """
-    leave(first, partials_ptr, tile * SPLITS + split)
+    HEIGHT: tl.constexpr = first.shape[0]
+    WIDTH: tl.constexpr = first.shape[1]
+    within = tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    firsts_ptr = partials_ptr + tile * (SPLITS * HEIGHT * WIDTH) + within
+    seconds_ptr = firsts_ptr + tiles * (SPLITS * HEIGHT * WIDTH)
+    tl.store(firsts_ptr + split * (HEIGHT * WIDTH), first)
     if HAS_SECOND:
-        leave(second, partials_ptr, (tiles + tile) * SPLITS + split)
+        tl.store(seconds_ptr + split * (HEIGHT * WIDTH), second)
     tl.debug_barrier()  # all threads' stores come before the one thread's atomic
     is_last = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
     tl.store(counters_ptr + tile, 0, mask=is_last)
-    count = tl.where(is_last, SPLITS, 0)
-    first = _collected(first, partials_ptr, tile * SPLITS, count)
-    if HAS_SECOND:
-        second = _collected(second, partials_ptr, (tiles + tile) * SPLITS, count)
+    first = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    second = tl.zeros([HEIGHT, WIDTH], tl.float32)
+    # Loads go past the first-level cache, which may still hold what an earlier kernel left in these places.
+    for part in range(tl.where(is_last, SPLITS, 0)):
+        first += tl.load(firsts_ptr + part * (HEIGHT * WIDTH), cache_modifier=".cg")
+        if HAS_SECOND:
+            second += tl.load(seconds_ptr + part * (HEIGHT * WIDTH), cache_modifier=".cg")
     return first, second, is_last
-
-
-@triton.jit
-def leave(part, partials_ptr, slot):
-    """Write a part where `_collected` finds it. slot: its index among parts of its shape."""
-    tl.store(partials_ptr + _places(part, slot), part)
-
-
-@triton.jit
-def _collected(like, partials_ptr, slot, count):
-    """The sum of parts slot … slot + count - 1, each of the shape of `like`."""
-    total = tl.zeros(like.shape, tl.float32)
-    for index in range(count):
-        # Past the first-level cache, which may still hold what an earlier kernel left here.
-        total += tl.load(partials_ptr + _places(like, slot + index), cache_modifier=".cg")
-    return total
-
-
-@triton.jit
-def _places(tile, slot):
-    HEIGHT: tl.constexpr = tile.shape[0]
-    WIDTH: tl.constexpr = tile.shape[1]
-    within = tl.arange(0, HEIGHT)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    return slot * (HEIGHT * WIDTH) + within

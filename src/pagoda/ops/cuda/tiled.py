@@ -79,7 +79,7 @@ def _tiled(
     # Weights that one tile of rows reads are not read again.
     EVICTION: tl.constexpr = "evict_first" if GROUP_ROWS == 1 else ""
     tile, split = tl.program_id(0), tl.program_id(1)
-    row_tiles, output_tiles = tl.cdiv(num_rows, BM), tl.cdiv(num_outputs, BN)
+    row_tiles, output_tiles = (num_rows + BM - 1) // BM, (num_outputs + BN - 1) // BN
     in_group = tile % (GROUP_ROWS * output_tiles)
     first_of_group = tile // (GROUP_ROWS * output_tiles) * GROUP_ROWS
     group = tl.minimum(row_tiles - first_of_group, GROUP_ROWS)
@@ -95,7 +95,7 @@ def _tiled(
     # Outputs by rows, not rows by outputs: tensor cores want 64 of the former and are content with few of the latter.
     first = tl.zeros([BN, BM], tl.float32)
     second = tl.zeros([BN, BM], tl.float32)
-    steps = tl.cdiv(num_inputs, BK)
+    steps = (num_inputs + BK - 1) // BK
     for step in tl.range(steps * split // SPLITS, steps * (split + 1) // SPLITS, num_stages=STAGES):
         inputs = step * BK + tl.arange(0, BK)
         across, down = inputs[None, :], inputs[:, None]

@@ -21,6 +21,7 @@ from pagoda.ops.cuda.machine import NUM_COUNTERS, SCRATCH_FLOATS, Machine
 # Up to so many rows a product takes as long as reading its weights takes; then tensor cores begin to be the limit.
 SKINNY_ROWS = 64
 MOST_SPLITS = 4
+STEPS_OF_A_SPLIT = 4
 # Bytes of shared memory a program may take, by capability ("CUDA C++ Programming Guide", technical specifications).
 _SHARED_MEMORY = {(8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
 _SHARED_MEMORY_ELSEWHERE = 99 << 10
@@ -112,15 +113,18 @@ def _skinny_tiling(
 ) -> Tiling:
     """64 outputs by 128 inputs and 2 to 4 splits did best on an H200 with a 7B model's shapes at 2 to 16 rows.
 
-    Two or more tiles' worth of weights are held in half of the shared memory where that is enough for three stages.
+    Narrower tiles where these would leave multiprocessors without work. Half of the shared memory holds three or four stages
+    where it can, so that a multiprocessor has two programs.
     """
     num_outputs, halves = (shape[0] // 2, 2) if is_gated else (shape[0], 1)
     rows = max(16, rows)
-    outputs = min(64, max(16, _power_of_two(num_outputs)))
     widest = 128 if rows < SKINNY_ROWS and not is_gated else 64
     inputs = min(widest * 2 // itemsize, max(16, _power_of_two(shape[1])))
-    tiles, steps = math.ceil(num_outputs / outputs), math.ceil(shape[1] / inputs)
-    splits = max(1, min(4 * multiprocessors // tiles, steps, MOST_SPLITS))
+    most_splits = max(1, min(MOST_SPLITS, math.ceil(shape[1] / inputs) // STEPS_OF_A_SPLIT))
+    outputs = 64
+    while outputs > 16 and math.ceil(num_outputs / outputs) * most_splits < multiprocessors * 3 // 4:
+        outputs //= 2
+    splits = max(1, min(4 * multiprocessors // math.ceil(num_outputs / outputs), most_splits))
     stage = (halves * outputs + rows) * inputs * itemsize
     shared = _SHARED_MEMORY.get(capability, _SHARED_MEMORY_ELSEWHERE)
     wanted = [stages for limit in (shared // 2, shared) for stages in (4, 3) if stages * stage <= limit]
