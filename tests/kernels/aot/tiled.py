@@ -20,7 +20,15 @@ _FLOAT = _COMMON | {"x_ptr": "*fp32", "values_ptr": "*fp32"}
 
 
 def _few(rows: int, inputs: int, splits: int, stages: int) -> dict[str, int]:
-    return {"BM": rows, "BN": 64, "BK": inputs, "SPLITS": splits, "GROUP_ROWS": 1, "STAGES": stages, "num_stages": stages}
+    return {
+        "BM": rows,
+        "BN": 64,
+        "BK": inputs,
+        "SPLITS": splits,
+        "GROUP_ROWS": 1,
+        "STAGES": stages,
+        "num_stages": stages,
+    }
 
 
 def _fixed(outputs: int, inputs: int) -> dict[str, int]:

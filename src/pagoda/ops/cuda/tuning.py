@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import torch
 
-from pagoda.ops.cuda.machine import NUM_COUNTERS, SCRATCH_FLOATS, Machine
+from pagoda.ops.cuda.machine import Machine
+from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS
 
 # Up to so many rows a product takes as long as reading its weights takes; then tensor cores begin to be the limit.
 SKINNY_ROWS = 64
