@@ -8,7 +8,9 @@ from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
 from pagoda.runner.cuda_runner import CudaRunner, build_cuda_runner
 from pagoda.runner.device import Device
+from pagoda.runner.interface import LoadedRunner
 from pagoda.runner.torch_runner import TorchRunner, build_torch_runner
+from tests.runner.steps import request, row, step
 
 BLOCK_SIZE = 4
 
@@ -65,3 +67,11 @@ def reference_runner(directory: str, num_blocks: int = 100, *, real_vocab_size: 
     )
     checkpoint.close()
     return runner
+
+
+def short_text(runner: LoadedRunner) -> list[int | None]:
+    """Three tokens after a prompt of three."""
+    runner.submit(step(0, [row("a", 0, 3, [1, 2])], [request("a", [1, 2, 3])]))
+    for number in (1, 2):
+        runner.submit(step(number, [row("a", number + 2, 1)]))
+    return [runner.collect().rows[0].token_id for _ in range(3)]

@@ -11,7 +11,7 @@ from tests.runner.cuda_tiny import BLOCK_SIZE, cuda_runner
 from tests.runner.new_storages import NewStorages
 from tests.runner.test_cuda_traffic import resolved
 
-VOCAB = 4000
+VOCAB = 1000
 # Small things on the way to a choice are allowed on the CPU; a row of logits is not.
 LIMIT = VOCAB
 

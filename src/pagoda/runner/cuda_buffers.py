@@ -44,6 +44,7 @@ class StepBuffers:
     """Each step's arrays cross to the device in one copy, from one of two stagings, while the other may still be read.
 
     A step that is a decode step (`is_decode`) is padded to the next of `rows`, and lies at the same addresses each time.
+    width: block ids of the longest sequence. max_tokens: of a step.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class StepBuffers:
     ):
         """num_blocks: that requests get; the one behind them is for padding. width: block ids of the longest sequence."""
         self.rows = decode_rows(max_tokens, max_seqs)
-        self._spare_block, self._block_size, self._max_tokens = num_blocks, block_size, max_tokens
+        self.spare_block, self.block_size, self.width, self.max_tokens = num_blocks, block_size, width, max_tokens
         num_words = sent_words(num_blocks, width, max_tokens, max_seqs)
         self._stagings = [_Staging(queue, num_words) for _ in range(2)]
         self._words = torch.zeros(num_words, dtype=torch.int32, device=queue.device)
@@ -134,12 +135,12 @@ class StepBuffers:
             words[begin : begin + seqs] = values
             words[begin + seqs : begin + rows] = padding
         slots[:seqs] = batch.slot_mapping
-        slots[seqs:] = self._spare_block * self._block_size
+        slots[seqs:] = self.spare_block * self.block_size
         words[layout.query_start_loc : layout.query_start_loc + rows + 1] = numbers
         words[layout.logit_rows : layout.logit_rows + rows] = numbers[:-1]
         words[layout.query_tiles : layout.query_tiles + 2 * rows].reshape(-1, 2)[:] = numbers[:-1, None]
         table[:seqs] = batch.block_table
-        table[seqs:] = self._spare_block
+        table[seqs:] = self.spare_block
 
 
 def is_decode(batch: Batch) -> bool:

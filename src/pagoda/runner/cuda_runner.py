@@ -23,10 +23,12 @@ from pagoda.planning.cuda_workspace import SPARE_BLOCKS, logit_slice_rows
 from pagoda.planning.ledger import HeldBytes
 from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
+from pagoda.runner.batch import Batch
 from pagoda.runner.cuda_buffers import SentStep, StepBuffers
 from pagoda.runner.cuda_choosing import Choosing, ChosenTokens
 from pagoda.runner.cuda_graphs import CudaGraphBackend, StepGraphs
 from pagoda.runner.cuda_queue import CudaQueue
+from pagoda.runner.cuda_warm_up import sampling_batches, warm_up
 from pagoda.runner.device import Device
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from pagoda.runner.requests import take_results
@@ -92,6 +94,11 @@ class CudaRunner:
             raise output
         return output
 
+    @torch.inference_mode()
+    def warm_up(self, num_threads: int) -> None:
+        """See `warm_up`. Not while a step is in flight."""
+        warm_up(self._run_padding, self._buffers, self._queue, num_threads)
+
     def forget_all(self) -> None:
         self._inputs.forget_all()
 
@@ -124,6 +131,15 @@ class CudaRunner:
     def _run(self, sent: SentStep) -> None:
         self._buffers.feed(sent, self._chosen.token_ids, self._vocab_size)
         self._model.program_for(sent.step).run(sent.step)
+
+    def _run_padding(self, batch: Batch) -> None:
+        sent = self._buffers.send(batch)
+        if sent.new_blocks is not None:
+            self._clearer.clear(sent.new_blocks)
+        self._run(sent)
+        logits = self._model.program_for(sent.step).first_logits(sent.step)
+        for sampling in sampling_batches():
+            self._sampler.launch(logits[:1], sampling, self._chosen.token_ids[:1], self._chosen.broken[:1])
 
     def _choose(self, prepared: PreparedStep, sent: SentStep) -> _Launched:
         """Launch the choice of tokens, slice by slice of the logits."""
@@ -218,7 +234,7 @@ def build_cuda_runner(
             f"{checkpoint.name}: {device} ran out of memory while loading weights and {num_blocks:,} KV blocks; "
             "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
         ) from error
-    return CudaRunner(
+    runner = CudaRunner(
         recorded,
         InputBatch(num_blocks, block_size, max_num_seqs, vocab_size),
         queue,
@@ -229,6 +245,9 @@ def build_cuda_runner(
         real_vocab_size=vocab_size,
         held=HeldBytes(weights.num_bytes, cache.num_bytes // (num_blocks + SPARE_BLOCKS) * num_blocks),
     )
+    if place.type == "cuda":
+        runner.warm_up(device.threads)
+    return runner
 
 
 _DTYPES = {
