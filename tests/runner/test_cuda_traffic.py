@@ -71,14 +71,14 @@ def test_random_traffic_with_a_step_in_flight_tells_what_it_tells_without() -> N
     assert num_preemptions > RUNS / 4
 
 
-def generate(runner: Runner, depth: int = 0, num_blocks: int = 60) -> tuple[dict[str, list[int]], int]:
-    """Four greedy texts, of which the first is left after a while; and how often one was preempted."""
+def generate(runner: Runner, depth: int, num_blocks: int) -> tuple[dict[str, list[int]], int]:
+    """Three greedy texts, of which the first is left after a while; and how often one was preempted."""
     driver = Driver(make_scheduler(num_blocks=num_blocks, block_size=BLOCK_SIZE, max_batched_tokens=16), depth)
     driver.runner = runner
     rng = random.Random(5)
-    for name, length in (("left", 6), ("a", 1), ("b", 13), ("c", 18)):
-        driver.add(resolved(make_request(name, tuple(rng.randrange(250) for _ in range(length)), 14)))
-    for _ in range(6):
+    for name, length in (("left", 3), ("a", 7), ("b", 11)):
+        driver.add(resolved(make_request(name, tuple(rng.randrange(250) for _ in range(length)), 6)))
+    for _ in range(4):
         driver.turn()
     driver.abort("left")
     driver.finish()
@@ -87,10 +87,9 @@ def generate(runner: Runner, depth: int = 0, num_blocks: int = 60) -> tuple[dict
     return {**texts, "left": texts["left"][:3]}, driver.scheduler.num_preemptions
 
 
-@pytest.mark.parametrize("num_blocks", [60, 9])
-def test_greedy_text_is_the_reference_s(tiny_model: str, num_blocks: int) -> None:
-    expected, _ = generate(reference_runner(tiny_model))
-    assert len(set(map(tuple, expected.values()))) == 4
-    text, num_preemptions = generate(cuda_runner(tiny_model, num_blocks), 1, num_blocks)
+def test_greedy_text_is_the_reference_s(tiny_model: str) -> None:
+    expected, _ = generate(reference_runner(tiny_model), 0, 60)
+    assert len(set(map(tuple, expected.values()))) == 3
+    text, num_preemptions = generate(cuda_runner(tiny_model, 8), 1, 8)
     assert text == expected
-    assert (num_preemptions > 0) == (num_blocks == 9)
+    assert num_preemptions > 0
