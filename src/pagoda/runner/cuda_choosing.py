@@ -15,7 +15,8 @@ from pagoda.runner.cuda_queue import CudaQueue
 from pagoda.runner.prepare import PreparedStep
 from pagoda.runner.requests import PromptScores, Sampled, prompt_alternatives, sampling_states
 from pagoda.sampling.batch import SamplingBatch
-from pagoda.sampling.cuda_sampler import CudaSampler, LaunchedLogprobs
+from pagoda.sampling.cuda.logprobs import LaunchedLogprobs
+from pagoda.sampling.cuda_sampler import CudaSampler
 
 
 class ChosenTokens:

@@ -1,0 +1,1 @@
+"""Kernels that choose tokens on a GPU, and what carries their parameters there."""
