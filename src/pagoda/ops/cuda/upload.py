@@ -47,11 +47,10 @@ class PinnedBuffer:
 
     def __init__(self, num_bytes: int, stream: torch.cuda.Stream) -> None:
         self._memory = torch.empty(num_bytes, dtype=torch.uint8)
-        cudart = torch.cuda.cudart()
-        torch.cuda.check_error(int(cudart.cudaHostRegister(self._memory.data_ptr(), num_bytes, 0)))
-        self._unpin = weakref.finalize(self, cudart.cudaHostUnregister, self._memory.data_ptr())
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(self._memory.data_ptr(), num_bytes, 0)))
         self.bytes: Bytes = self._memory.numpy()
         self._stream, self._sent = stream, torch.cuda.Event()
+        self._unpin = weakref.finalize(self, _unpin, self._memory, self._sent)
 
     def send(self, target: torch.Tensor) -> None:
         """What the current stream was given before comes before the copy, and what it is given from now on after it."""
@@ -67,6 +66,12 @@ class PinnedBuffer:
 
     def free(self) -> None:
         self._unpin()
+
+
+def _unpin(memory: torch.Tensor, sent: torch.cuda.Event) -> None:
+    """Also of a buffer that nobody freed: the device must not read what is not there any more."""
+    sent.synchronize()
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())))
 
 
 class Uploader:
