@@ -13,14 +13,23 @@ _COMMON = {
     "counters_ptr": "*i32",
     "num_outputs": "i32:16",
     "num_inputs": "i32:16",
+    "splits": "i32",
     "STAGES": 1,
     "num_stages": 1,
 }
 
 VARIANTS = [
-    variant(_gemv, "qkv", BN=8, BK=512, SPLITS=1, **_COMMON, **PLAIN),
-    variant(_gemv, "o and down, residual", BN=4, BK=1024, SPLITS=1, **_COMMON, **RESIDUAL),
-    variant(_gemv, "narrow, residual, split", BN=4, BK=1024, SPLITS=2, **_COMMON, **RESIDUAL),
-    variant(_gemv, "gated", BN=4, BK=512, SPLITS=1, **_COMMON, **GATED),
-    variant(_gemv, "float32", BN=8, BK=512, SPLITS=1, **(_COMMON | {"x_ptr": "*fp32", "values_ptr": "*fp32"}), **PLAIN),
+    variant(_gemv, "qkv", BN=8, BK=1024, IS_SPLIT=False, **_COMMON, **PLAIN),
+    variant(_gemv, "o and down, residual", BN=4, BK=1024, IS_SPLIT=False, **_COMMON, **RESIDUAL),
+    variant(_gemv, "narrow, residual, split", BN=4, BK=1024, IS_SPLIT=True, **_COMMON, **RESIDUAL),
+    variant(_gemv, "gated", BN=4, BK=1024, IS_SPLIT=False, **_COMMON, **GATED),
+    variant(
+        _gemv,
+        "float32",
+        BN=8,
+        BK=1024,
+        IS_SPLIT=False,
+        **(_COMMON | {"x_ptr": "*fp32", "values_ptr": "*fp32"}),
+        **PLAIN,
+    ),
 ]

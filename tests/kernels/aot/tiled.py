@@ -15,16 +15,17 @@ _COMMON = {
     "num_rows": "i32",
     "num_outputs": "i32:16",
     "num_inputs": "i32:16",
+    "splits": "i32",
 }
 _FLOAT = _COMMON | {"x_ptr": "*fp32", "values_ptr": "*fp32"}
 
 
-def _few(rows: int, inputs: int, splits: int, stages: int) -> dict[str, int]:
+def _few(rows: int, inputs: int, stages: int) -> dict[str, int]:
     return {
         "BM": rows,
         "BN": 64,
         "BK": inputs,
-        "SPLITS": splits,
+        "IS_SPLIT": True,
         "GROUP_ROWS": 1,
         "STAGES": stages,
         "num_stages": stages,
@@ -32,17 +33,17 @@ def _few(rows: int, inputs: int, splits: int, stages: int) -> dict[str, int]:
 
 
 def _fixed(outputs: int, inputs: int) -> dict[str, int]:
-    return {"BM": 64, "BN": outputs, "BK": inputs, "SPLITS": 1, "GROUP_ROWS": 16, "STAGES": 3, "num_stages": 3}
+    return {"BM": 64, "BN": outputs, "BK": inputs, "IS_SPLIT": False, "GROUP_ROWS": 16, "STAGES": 3, "num_stages": 3}
 
 
 VARIANTS = [
-    variant(_tiled, "16 rows, norm", **_few(16, 128, 2, 4), **_COMMON, **PLAIN),
-    variant(_tiled, "16 rows, residual, split", **_few(16, 128, 4, 4), **_COMMON, **RESIDUAL),
-    variant(_tiled, "16 rows, gated, split", **_few(16, 64, 3, 4), **_COMMON, **GATED),
-    variant(_tiled, "64 rows, split", **_few(64, 64, 4, 4), **_COMMON, **PLAIN),
-    variant(_tiled, "64 rows, gated, split", **_few(64, 64, 3, 4), **_COMMON, **GATED),
+    variant(_tiled, "16 rows, norm, split", **_few(16, 128, 4), **_COMMON, **PLAIN),
+    variant(_tiled, "16 rows, residual, split", **_few(16, 128, 4), **_COMMON, **RESIDUAL),
+    variant(_tiled, "16 rows, gated, split", **_few(16, 64, 4), **_COMMON, **GATED),
+    variant(_tiled, "64 rows, split", **_few(64, 64, 4), **_COMMON, **PLAIN),
+    variant(_tiled, "64 rows, gated, split", most_spilled=8, **_few(64, 64, 4), **_COMMON, **GATED),
     variant(_tiled, "fixed, wide", **_fixed(128, 64), **_COMMON, **PLAIN),
     variant(_tiled, "fixed, narrow", **_fixed(64, 64), **_COMMON, **PLAIN),
-    variant(_tiled, "16 rows, float32", **_few(16, 64, 2, 4), **_FLOAT, **PLAIN),
+    variant(_tiled, "16 rows, float32, split", most_spilled=8, **_few(16, 64, 4), **_FLOAT, **PLAIN),
     variant(_tiled, "fixed, float32", **_fixed(128, 32), **_FLOAT, **PLAIN),
 ]

@@ -9,7 +9,7 @@ from pagoda.ops.cuda.epilogue import Epilogue
 from pagoda.ops.cuda.gemv import gemv
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.tiled import tiled
-from pagoda.ops.cuda.tuning import choose
+from pagoda.ops.cuda.tuning import Tiling, choose
 from pagoda.ops.cuda.weights import DenseMatrix
 
 
@@ -22,12 +22,17 @@ def dense_product(x: torch.Tensor, matrix: DenseMatrix, epilogue: Epilogue, mach
         is_gated=epilogue.gate is not None,
         can_use_blas=can_use_blas(x, epilogue),
     )
+    multiply(x, matrix.values, epilogue, machine, tiling)
+
+
+def multiply(x: torch.Tensor, values: torch.Tensor, epilogue: Epilogue, machine: Machine, tiling: Tiling) -> None:
+    """The same by this kernel, in these tiles. values [n or 2n, k]."""
     if tiling.kernel == "gemv":
-        gemv(x, matrix.values, epilogue, machine, tiling)
+        gemv(x, values, epilogue, machine, tiling)
     elif tiling.kernel == "tiled":
-        tiled(x, matrix.values, epilogue, machine, tiling)
+        tiled(x, values, epilogue, machine, tiling)
     else:
-        blas(x, matrix.values, epilogue, machine)
+        blas(x, values, epilogue, machine)
 
 
 def num_tiles(matrix: DenseMatrix, rows: int, machine: Machine) -> int:

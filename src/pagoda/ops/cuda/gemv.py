@@ -22,16 +22,17 @@ def gemv(x: torch.Tensor, values: torch.Tensor, epilogue: Epilogue, machine: Mac
         machine.counters,
         num_outputs=num_outputs,
         num_inputs=num_inputs,
+        splits=tiling.splits,
         **epilogue.arguments(),
         BN=tiling.outputs,
         BK=tiling.inputs,
         STAGES=tiling.num_stages,
-        SPLITS=tiling.splits,
+        IS_SPLIT=tiling.splits > 1,
         num_warps=tiling.num_warps,
     )
 
 
-@triton.jit(do_not_specialize=["norm_columns"])
+@triton.jit(do_not_specialize=["splits", "norm_columns"])
 def _gemv(
     x_ptr,
     values_ptr,
@@ -39,6 +40,7 @@ def _gemv(
     counters_ptr,
     num_outputs,
     num_inputs,
+    splits,
     out_ptr,
     out_stride,
     bias_ptr,
@@ -56,7 +58,7 @@ def _gemv(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
 ):
     tile, split = tl.program_id(0), tl.program_id(1)
     columns = tile * BN + tl.arange(0, BN)
@@ -66,7 +68,7 @@ def _gemv(
     first = tl.zeros([BN, BK], tl.float32)
     second = tl.zeros([BN, BK], tl.float32)
     steps = (num_inputs + BK - 1) // BK
-    for step in tl.range(steps * split // SPLITS, steps * (split + 1) // SPLITS, num_stages=STAGES):
+    for step in tl.range(steps * split // splits, steps * (split + 1) // splits, num_stages=STAGES):
         inputs = step * BK + tl.arange(0, BK)
         is_input = inputs < num_inputs
         across, is_weight = inputs[None, :], is_input[None, :]
@@ -79,9 +81,9 @@ def _gemv(
     first = tl.sum(first, 1)[:, None]
     second = tl.sum(second, 1)[:, None]
     num_rows = 1
-    if SPLITS > 1:
+    if IS_SPLIT:
         first, second, is_last = combined(
-            first, second, partials_ptr, counters_ptr, tile, tl.num_programs(0), split, SPLITS, GATE != ""
+            first, second, partials_ptr, counters_ptr, tile, tl.num_programs(0), split, splits, GATE != ""
         )
         num_rows = tl.where(is_last, 1, 0)
     finish(

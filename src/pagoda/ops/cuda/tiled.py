@@ -34,18 +34,19 @@ def tiled(x: torch.Tensor, values: torch.Tensor, epilogue: Epilogue, machine: Ma
         num_rows=num_rows,
         num_outputs=num_outputs,
         num_inputs=num_inputs,
+        splits=tiling.splits,
         **epilogue.arguments(),
         BM=tiling.rows,
         BN=tiling.outputs,
         BK=tiling.inputs,
         STAGES=tiling.num_stages,
-        SPLITS=tiling.splits,
+        IS_SPLIT=tiling.splits > 1,
         GROUP_ROWS=1 if row_tiles == 1 else GROUP,
         num_warps=tiling.num_warps,
     )
 
 
-@triton.jit(do_not_specialize=["num_rows", "norm_columns"])
+@triton.jit(do_not_specialize=["num_rows", "splits", "norm_columns"])
 def _tiled(
     x_ptr,
     x_stride,
@@ -55,6 +56,7 @@ def _tiled(
     num_rows,
     num_outputs,
     num_inputs,
+    splits,
     out_ptr,
     out_stride,
     bias_ptr,
@@ -73,7 +75,7 @@ def _tiled(
     BN: tl.constexpr,
     BK: tl.constexpr,
     STAGES: tl.constexpr,
-    SPLITS: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
     GROUP_ROWS: tl.constexpr,
 ):
     # Weights that one tile of rows reads are not read again.
@@ -96,7 +98,7 @@ def _tiled(
     first = tl.zeros([BN, BM], tl.float32)
     second = tl.zeros([BN, BM], tl.float32)
     steps = (num_inputs + BK - 1) // BK
-    for step in tl.range(steps * split // SPLITS, steps * (split + 1) // SPLITS, num_stages=STAGES):
+    for step in tl.range(steps * split // splits, steps * (split + 1) // splits, num_stages=STAGES):
         inputs = step * BK + tl.arange(0, BK)
         across, down = inputs[None, :], inputs[:, None]
         weights = tl.load(weights_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
@@ -105,9 +107,9 @@ def _tiled(
         if GATE != "":
             others = tl.load(others_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
             second = tl.dot(others, x, second, input_precision="ieee")
-    if SPLITS > 1:
+    if IS_SPLIT:
         first, second, is_last = combined(
-            first, second, partials_ptr, counters_ptr, tile, tl.num_programs(0), split, SPLITS, GATE != ""
+            first, second, partials_ptr, counters_ptr, tile, tl.num_programs(0), split, splits, GATE != ""
         )
         num_rows = tl.where(is_last, num_rows, 0)
     finish(

@@ -75,9 +75,9 @@ def _choose(
     itemsize = dtype.itemsize
     if is_deterministic:
         return fixed_tiling(shape, itemsize, multiprocessors)
-    measured = table(name).get((*shape, rows, is_gated)) if itemsize == 2 else None
-    if measured is not None and (can_use_blas or measured.kernel != "blas"):
-        return measured
+    for measured in table(name).get((*shape, rows, is_gated), ()) if itemsize == 2 else ():
+        if can_use_blas or measured.kernel != "blas":
+            return measured
     if rows == 1:
         return _gemv_tiling(shape, multiprocessors, is_gated)
     if rows <= SKINNY_ROWS:
@@ -92,16 +92,18 @@ def fixed_tiling(shape: tuple[int, int], itemsize: int, multiprocessors: int, is
 
 
 def _gemv_tiling(shape: tuple[int, int], multiprocessors: int, is_gated: bool) -> Tiling:
-    """Few outputs of long runs of inputs; splits only where outputs are too few to keep the GPU's memory busy.
-
-    On an H200 with a 7B model's shapes such narrow, long tiles came nearest to the time that reading the weights takes.
+    """Few outputs of long runs of inputs: on an H200 with a 7B model's shapes such tiles came nearest to the time that reading
+    the weights takes. Each thread takes 16 bytes of each of a tile's outputs, so inputs go from memory to where they are
+    multiplied; a run of 1024 is 4 warps'. Splits only where outputs are too few to keep memory busy.
     """
-    num_outputs = shape[0] // (2 if is_gated else 1)
-    outputs = 4 if is_gated or num_outputs < 8 * 4 * multiprocessors else 8
-    inputs = min((2048 if is_gated else 4096) // outputs, max(16, _power_of_two(shape[1])))
+    num_outputs, halves = (shape[0] // 2, 2) if is_gated else (shape[0], 1)
+    inputs = min(1024, max(16, _power_of_two(shape[1])))
+    outputs = 4 // halves
+    while num_outputs > 8 * multiprocessors * outputs and 2 * outputs * halves * inputs <= 8192:
+        outputs *= 2
     tiles, steps = math.ceil(num_outputs / outputs), math.ceil(shape[1] / inputs)
     splits = max(1, min(4 * multiprocessors // tiles, steps, 2 * MOST_SPLITS))
-    return Tiling("gemv", 1, outputs, inputs, splits)
+    return Tiling("gemv", 1, outputs, inputs, splits, num_warps=min(4, max(1, inputs // 256)))
 
 
 def _skinny_tiling(
@@ -144,9 +146,9 @@ Key = tuple[int, int, int, bool]
 
 
 @lru_cache(maxsize=8)
-def table(name: str) -> dict[Key, Tiling]:
-    """What was measured on the GPU of this name: by outputs, inputs, rows (a power of two; from there down to half of it), and
-    whether a gate follows. Empty for a GPU without a table."""
+def table(name: str) -> dict[Key, tuple[Tiling, ...]]:
+    """What was measured on the GPU of this name, the fastest first: by outputs, inputs, rows (a power of two, for what is above
+    half of it too), and whether a gate follows. Of numbers of 16 bits. Empty for a GPU without a table."""
     file = resources.files(__package__) / "tuned" / f"{file_name(name)}.json"
     if not name or not file.is_file():
         return {}
@@ -157,10 +159,12 @@ def file_name(device_name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "", device_name)
 
 
-def parsed(document: dict[str, Any]) -> dict[Key, Tiling]:
+def parsed(document: dict[str, Any]) -> dict[Key, tuple[Tiling, ...]]:
     """Of a table's document, as `tune` writes it."""
     return {
-        (entry["outputs"], entry["inputs"], entry["rows"], entry["is_gated"]): Tiling(**entry["tiling"])
+        (entry["outputs"], entry["inputs"], entry["rows"], entry["is_gated"]): tuple(
+            Tiling(**tiling) for tiling in entry["tilings"]
+        )
         for entry in document["products"]
     }
 
