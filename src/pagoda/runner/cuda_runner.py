@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 
 from pagoda.core.step import RunnerOutput, SchedulerOutput
@@ -133,13 +134,17 @@ class CudaRunner:
         self._model.program_for(sent.step).run(sent.step)
 
     def _run_padding(self, batch: Batch) -> None:
+        """Launch all that a step may need, of a step that is padding alone."""
         sent = self._buffers.send(batch)
         if sent.new_blocks is not None:
             self._clearer.clear(sent.new_blocks)
         self._run(sent)
-        logits = self._model.program_for(sent.step).first_logits(sent.step)
+        logits = self._model.program_for(sent.step).first_logits(sent.step)[:1]
+        token_ids, broken, row = self._chosen.token_ids[:1], self._chosen.broken[:1], np.zeros(1, np.int64)
         for sampling in sampling_batches():
-            self._sampler.launch(logits[:1], sampling, self._chosen.token_ids[:1], self._chosen.broken[:1])
+            self._sampler.launch(logits, sampling, token_ids, broken)
+        for tokens in (token_ids, row):
+            self._sampler.logprobs(logits, row, tokens, 1)
 
     def _choose(self, prepared: PreparedStep, sent: SentStep) -> _Launched:
         """Launch the choice of tokens, slice by slice of the logits."""
