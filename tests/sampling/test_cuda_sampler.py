@@ -41,8 +41,8 @@ ASKED: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 1.0},
     {"temperature": 0.01},
-    {"temperature": 50.0},
     {"top_k": 1},
+    {"top_k": 4, "temperature": 3.0},
     {"top_k": 40},
     {"top_k": 10**6},
     {"top_p": 0.8},
@@ -60,9 +60,8 @@ ASKED: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small vocabulary has several, and the last one a tail."""
-    for name in ("PEAK_BLOCK", "HISTOGRAM_BLOCK", "CHOICE_BLOCK"):
-        monkeypatch.setattr(cuda_sampler, name, 512)
-    monkeypatch.setattr(cuda_sampler, "EDIT_BLOCK", 4)
+    for name, size in (("PEAK_BLOCK", 128), ("HISTOGRAM_BLOCK", 512), ("EDIT_BLOCK", 4)):
+        monkeypatch.setattr(cuda_sampler, name, size)
 
 
 def launched(logits: torch.Tensor, batch: SamplingBatch, vocab_size: int) -> tuple[list[int], list[bool]]:
@@ -98,14 +97,17 @@ def normal(rows: int, width: int, scale: float, seed: int) -> torch.Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-@pytest.mark.parametrize("kind", ["plain", "ties", "flat"])
-def test_every_parameter(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "step", "asked"), [(4.0, None, ASKED), (4.0, 1.0, ASKED[::2]), (1e-3, None, ASKED[1::2])]
+)
+def test_every_parameter(scale: float, step: float | None, asked: list[dict[str, Any]]) -> None:
+    """With peaks, with ties, and where all tokens are nearly equal."""
     # Padded: what lies beyond the vocabulary is larger than anything in it.
-    logits = normal(len(ASKED), VOCAB + 20, {"plain": 4.0, "ties": 4.0, "flat": 1e-3}[kind], seed=5)
-    if kind == "ties":
-        logits = logits.round()
+    logits = normal(len(asked), VOCAB + 20, scale, seed=5)
+    if step:
+        logits = (logits / step).round() * step
     logits[:, VOCAB:] = 1000.0
-    check(logits, states_for(ASKED, seed=17))
+    check(logits, states_for(asked, seed=17))
 
 
 def test_more_tokens_in_a_bin_than_are_gathered() -> None:
@@ -118,12 +120,10 @@ def test_more_tokens_in_a_bin_than_are_gathered() -> None:
 
 
 def test_numbers_on_the_edge_of_two_tokens() -> None:
-    batch = SamplingBatch.of([new_state(3000, top_p=top_p) for top_p in (1.0, 1.0, 1.0, 1.0, 0.5, 0.5)])
-    numbers = dataclasses.replace(
-        batch, uniforms=np.array([0.0, 0.25, 0.5, np.nextafter(1, 0), 0.5, np.nextafter(1, 0)])
-    )
-    token_ids, _ = launched(torch.zeros(6, 3000), numbers, 3000)
-    assert token_ids == [0, 750, 1500, 2999, 750, 1499]
+    batch = SamplingBatch.of([new_state(3000, top_p=top_p) for top_p in (1.0, 1.0, 1.0, 0.5)])
+    numbers = dataclasses.replace(batch, uniforms=np.array([0.0, 0.25, np.nextafter(1, 0), np.nextafter(1, 0)]))
+    token_ids, _ = launched(torch.zeros(4, 3000), numbers, 3000)
+    assert token_ids == [0, 750, 2999, 1499]
 
 
 @triton.jit
@@ -201,8 +201,8 @@ def test_negative_zero_ties_with_zero() -> None:
 
 
 def test_alone_and_in_a_crowd_the_same_token() -> None:
-    logits = normal(6, VOCAB, 2.0, seed=12)
-    states = states_for(ASKED[-6:], seed=3)
+    logits = normal(3, VOCAB, 2.0, seed=12)
+    states = states_for(ASKED[-3:], seed=3)
     alone = [
         launched(logits[row : row + 1], SamplingBatch.of([state]), VOCAB)[0][0] for row, state in enumerate(states)
     ]

@@ -8,7 +8,8 @@ from pagoda.sampling_params import MAX_LOGPROBS
 BINS = 2048
 # So few tokens of a row are compared each with each.
 GATHERED = 512
-# Programs that share a row.
+# Pieces of a row whose largest logits are kept; programs that share a row.
+MAX_CHUNKS = 128
 MAX_SPLITS = 64
 # Room for a row's most likely tokens: a power of two, as kernels want it.
 ALTERNATIVES = 1 << (MAX_LOGPROBS - 1).bit_length()
@@ -23,7 +24,7 @@ def edit_capacity(max_rows: int, vocab_size: int) -> int:
 
 def sampler_bytes(max_rows: int, vocab_size: int) -> int:
     """Of the device's memory, whatever the requests ask for. max_rows: rows of logits that are sampled from at once."""
-    peaks = 8 * MAX_SPLITS
+    peaks = 8 * MAX_CHUNKS
     histograms = 2 * BINS * (8 + 4)
     gathered = GATHERED * (8 + 8)
     parameters = 8 * 5 + 4 * 3 + 4 * 4

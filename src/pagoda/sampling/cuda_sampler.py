@@ -9,19 +9,19 @@ import numpy as np
 import torch
 
 from pagoda.errors import InvalidValueError
-from pagoda.planning.cuda_sampling import BINS, GATHERED, MAX_SPLITS, MOST_TOKENS, edit_capacity
+from pagoda.planning.cuda_sampling import BINS, GATHERED, MAX_CHUNKS, MOST_TOKENS, edit_capacity
 from pagoda.sampling.batch import Int64, SamplingBatch
 from pagoda.sampling.cuda import edits, histogram, peaks
 from pagoda.sampling.cuda.choice import choose
 from pagoda.sampling.cuda.edit_arrays import KINDS, EditArrays
 from pagoda.sampling.cuda.logprobs import LaunchedLogprobs, Logprobs
+from pagoda.sampling.cuda.peaks import GROUP, Chunks
 from pagoda.sampling.cuda.splits import Splits
 from pagoda.sampling.cuda.staging import Arrays, Staging
 
-# Tokens that a program takes at once.
-PEAK_BLOCK = 4096
+# Tokens that a program takes at once; of the peaks for each of `GROUP` chunks.
+PEAK_BLOCK = 1024
 HISTOGRAM_BLOCK = 2048
-CHOICE_BLOCK = 4096
 EDIT_BLOCK = 512
 # A token this far below the largest, in units of the temperature, weighs nothing: 2**40 × exp(-28) < 1.
 _FARTHEST = 28.0
@@ -62,7 +62,7 @@ class CudaSampler:
         def memory(dtype: torch.dtype, *shape: int) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self._peaks = memory(int64, max_rows, MAX_SPLITS)
+        self._peaks = memory(int64, max_rows, MAX_CHUNKS)
         self._flags = memory(int32, max_rows)
         self._saved = memory(torch.float32, self._edit_capacity)
         self._histogram = memory(int32, max_rows, BINS), memory(int64, max_rows, BINS)
@@ -115,7 +115,7 @@ class CudaSampler:
         changes: EditArrays | None = None,
     ) -> None:
         """For the rows of `batch` from `begin` on, as many as `logits` has. changes: None if none has edits."""
-        num_rows, stride, vocab_size = len(logits), logits.stride(0), self._vocab_size
+        num_rows, row_stride, vocab_size = len(logits), logits.stride(0), self._vocab_size
         if num_rows == 0:
             return
         low, high = np.searchsorted(batch.random_rows, [begin, begin + num_rows]).tolist()
@@ -127,52 +127,48 @@ class CudaSampler:
             number = changes.write(begin, begin + num_rows, host) if changes else 0
             self._staging.send(2 * number)
         if changes:
-            edits.edit[num_rows,](logits, stride, *self._edits, self._values, self._saved, self._flags, EDIT_BLOCK)
-        split = Splits.of(num_rows, vocab_size, PEAK_BLOCK, self._multiprocessors)
+            edits.edit[num_rows,](logits, row_stride, *self._edits, self._values, self._saved, self._flags, EDIT_BLOCK)
+        chunks = Chunks.of(vocab_size, PEAK_BLOCK)
+        shape = logits, row_stride, vocab_size, chunks.size
+        split = Splits.of(num_rows, vocab_size, chunks.size * GROUP, self._multiprocessors)
         peaks.find_peaks[num_rows, split.number](
-            logits,
-            stride,
-            vocab_size,
+            *shape,
             split.blocks,
             self._peaks,
             *(self._histogram if is_random else (None, None)),
-            MAX_SPLITS,
+            MAX_CHUNKS,
+            GROUP,
             PEAK_BLOCK,
             num_warps=8,
         )
         if is_random:
             filling = Splits.of(num_rows, vocab_size, HISTOGRAM_BLOCK, self._multiprocessors)
             histogram.fill[num_rows, filling.number](
-                logits,
-                stride,
-                vocab_size,
-                split.number,
+                *shape,
                 filling.blocks,
                 self._peaks,
                 *self._cuts,
                 *self._histogram,
-                MAX_SPLITS,
+                MAX_CHUNKS,
                 HISTOGRAM_BLOCK,
                 num_warps=8,
             )
         chance = (*self._cuts, *self._draws, *self._histogram, *self._scratch)
         choose[num_rows,](
-            logits,
-            stride,
-            vocab_size,
-            split.number,
+            *shape,
             self._peaks,
             self._flags if changes else None,
             *(chance if is_random else [None] * len(chance)),
             token_ids,
             broken.view(torch.int8),
-            MAX_SPLITS,
+            MAX_CHUNKS,
             GATHERED,
-            CHOICE_BLOCK,
+            GROUP,
+            GROUP * PEAK_BLOCK,
             num_warps=8 if is_random else 1,
         )
         if changes:
-            edits.restore[num_rows,](logits, stride, *self._edits, self._saved, EDIT_BLOCK)
+            edits.restore[num_rows,](logits, row_stride, *self._edits, self._saved, EDIT_BLOCK)
 
 
 def _write_chance(host: Arrays, batch: SamplingBatch, chosen: slice, begin: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pagoda.planning.cuda_sampling import ALTERNATIVES, GATHERED, MAX_SPLITS
+from pagoda.planning.cuda_sampling import ALTERNATIVES, GATHERED, MAX_CHUNKS, MAX_SPLITS
 from pagoda.sampling import cuda_sampler
 from pagoda.sampling.cuda import choice, edits, histogram, logprobs, peaks
 from tests.kernels.triton_aot import variant
 
 _LOGITS = {"logits_ptr": "*fp32", "row_stride": "i32:16"}
 _ROWS = {**_LOGITS, "vocab_size": "i32"}
-_PEAKS = {"peaks_ptr": "*i64", "MAX_SPLITS": MAX_SPLITS}
+_PEAKS = {"peaks_ptr": "*i64", "chunk_size": "i32:16", "MAX_CHUNKS": MAX_CHUNKS}
 _HISTOGRAM = {"counts_ptr": "*i32", "weights_ptr": "*i64"}
 _CUTS = {
     "temperatures_ptr": "*fp64",
@@ -30,13 +30,20 @@ _CHANCE = {
 _CHOICE = {
     **_ROWS,
     **_PEAKS,
-    "splits": "i32",
     "token_ids_ptr": "*i32",
     "broken_ptr": "*i8",
     "GATHERED": GATHERED,
-    "BLOCK": cuda_sampler.CHOICE_BLOCK,
+    "GROUP": peaks.GROUP,
+    "BLOCK": peaks.GROUP * cuda_sampler.PEAK_BLOCK,
 }
-_FINDING = {**_ROWS, **_PEAKS, "blocks_per_split": "i32", "BLOCK": cuda_sampler.PEAK_BLOCK, "num_warps": 8}
+_FINDING = {
+    **_ROWS,
+    **_PEAKS,
+    "groups_per_split": "i32",
+    "GROUP": peaks.GROUP,
+    "BLOCK": cuda_sampler.PEAK_BLOCK,
+    "num_warps": 8,
+}
 _EDITS = {
     **_LOGITS,
     "starts_ptr": "*i32",
@@ -69,7 +76,6 @@ VARIANTS = [
         **_PEAKS,
         **_CUTS,
         **_HISTOGRAM,
-        splits="i32",
         blocks_per_split="i32",
         BLOCK=cuda_sampler.HISTOGRAM_BLOCK,
         num_warps=8,

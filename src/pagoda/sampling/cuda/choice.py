@@ -5,16 +5,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pagoda.sampling.cuda.line import BINS, id_of, is_no_number, logit_of, peak_key
+from pagoda.sampling.cuda.line import BINS, id_of, is_no_number, logit_of
+from pagoda.sampling.cuda.peaks import row_peaks
 from pagoda.sampling.cuda.reach import reach
 
 
-@triton.jit(do_not_specialize=["splits"], do_not_specialize_on_alignment=["token_ids_ptr", "broken_ptr"])
+@triton.jit(do_not_specialize_on_alignment=["token_ids_ptr", "broken_ptr"])
 def choose(
     logits_ptr,
     row_stride,
     vocab_size,
-    splits,
+    chunk_size,
     peaks_ptr,
     flags_ptr,
     temperatures_ptr,
@@ -31,8 +32,9 @@ def choose(
     gathered_sizes_ptr,
     token_ids_ptr,
     broken_ptr,
-    MAX_SPLITS: tl.constexpr,
+    MAX_CHUNKS: tl.constexpr,
     GATHERED: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """token_ids [R] int32, broken [R] int8. Grid (R,).
@@ -41,7 +43,8 @@ def choose(
     chooses at random; a temperature of 0 is a row that does not.
     """
     row = tl.program_id(0)
-    first_key = peak_key(peaks_ptr, row, splits, MAX_SPLITS)
+    peaks_ptr += row * MAX_CHUNKS
+    first_key = tl.min(row_peaks(peaks_ptr, vocab_size, chunk_size, MAX_CHUNKS), 0)
     peak = logit_of(first_key)
     is_without = peak == float("-inf")
     is_broken = is_no_number(first_key) | is_without
@@ -56,6 +59,8 @@ def choose(
             token_id = _draw(
                 logits_ptr + row.to(tl.int64) * row_stride,
                 vocab_size,
+                chunk_size,
+                peaks_ptr,
                 peak,
                 temperature,
                 tl.load(bins_per_unit_ptr + row),
@@ -71,6 +76,7 @@ def choose(
                 gathered_keys_ptr,
                 gathered_sizes_ptr,
                 GATHERED,
+                GROUP,
                 BLOCK,
             )
     tl.store(token_ids_ptr + row, token_id)
@@ -81,6 +87,8 @@ def choose(
 def _draw(
     logits_ptr,
     vocab_size,
+    chunk_size,
+    peaks_ptr,
     peak,
     temperature,
     bins_per_unit,
@@ -96,6 +104,7 @@ def _draw(
     gathered_keys_ptr,
     gathered_sizes_ptr,
     GATHERED: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """The token that the row's uniform number chooses.
@@ -126,6 +135,8 @@ def _draw(
                 threshold,
                 logits_ptr,
                 vocab_size,
+                chunk_size,
+                peaks_ptr,
                 peak,
                 temperature,
                 bins_per_unit,
@@ -138,6 +149,7 @@ def _draw(
                 gathered_sizes_ptr,
                 cut == 0,
                 GATHERED,
+                GROUP,
                 BLOCK,
             )
             token_id = id_of(key)

@@ -64,10 +64,3 @@ def bins_of(logits, peak, bins_per_unit):
     """
     distance = (peak - logits) * bins_per_unit
     return tl.where(distance < BINS - 1, distance, BINS - 1).to(tl.int32)
-
-
-@triton.jit
-def peak_key(peaks_ptr, row, splits, MAX_SPLITS: tl.constexpr):
-    """The key of the row's first token, from what each split of it has found."""
-    split = tl.arange(0, MAX_SPLITS)
-    return tl.min(tl.load(peaks_ptr + row * MAX_SPLITS + split, mask=split < splits, other=LAST), 0)

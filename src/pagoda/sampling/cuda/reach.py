@@ -20,6 +20,8 @@ def reach(
     threshold,
     logits_ptr,
     vocab_size,
+    chunk_size,
+    peaks_ptr,
     peak,
     temperature,
     bins_per_unit,
@@ -32,6 +34,7 @@ def reach(
     sizes_ptr,
     BY_COUNT: tl.constexpr,
     GATHERED: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """(key, weight): of the first token up to and with which there are `threshold` tokens, or with which they weigh as much;
@@ -45,7 +48,19 @@ def reach(
     if cell < BINS:
         in_bin = cell
         number, first, last = _gather(
-            tl.zeros([], tl.int64), key, in_bin, logits_ptr, vocab_size, peak, bins_per_unit, keys_ptr, GATHERED, BLOCK
+            tl.zeros([], tl.int64),
+            key,
+            in_bin,
+            logits_ptr,
+            vocab_size,
+            chunk_size,
+            peaks_ptr,
+            peak,
+            bins_per_unit,
+            keys_ptr,
+            GATHERED,
+            GROUP,
+            BLOCK,
         )
         while number > GATHERED:
             shift = tl.zeros([], tl.int64)
@@ -58,12 +73,15 @@ def reach(
                 in_bin,
                 logits_ptr,
                 vocab_size,
+                chunk_size,
+                peaks_ptr,
                 peak,
                 temperature,
                 bins_per_unit,
                 least,
                 fine_counts_ptr,
                 fine_weights_ptr,
+                GROUP,
                 BLOCK,
             )
             cell, before, before_weight, _ = _first_reached(
@@ -72,7 +90,19 @@ def reach(
             begin = first + (cell.to(tl.int64) << shift)
             end = tl.minimum(last, begin + (tl.full([], 1, tl.int64) << shift) - 1)
             number, first, last = _gather(
-                begin, end, in_bin, logits_ptr, vocab_size, peak, bins_per_unit, keys_ptr, GATHERED, BLOCK
+                begin,
+                end,
+                in_bin,
+                logits_ptr,
+                vocab_size,
+                chunk_size,
+                peaks_ptr,
+                peak,
+                bins_per_unit,
+                keys_ptr,
+                GATHERED,
+                GROUP,
+                BLOCK,
             )
         key, weight = _among(
             threshold, before, before_weight, number, peak, temperature, least, keys_ptr, sizes_ptr, BY_COUNT, GATHERED
@@ -100,16 +130,26 @@ def _first_reached(threshold, before, before_weight, counts_ptr, weights_ptr, BY
 
 
 @triton.jit
+def _group_bin(peaks_ptr, group, peak, bins_per_unit, GROUP: tl.constexpr):
+    """The first bin that a token of this group of chunks is in."""
+    first = tl.min(tl.load(peaks_ptr + group * GROUP + tl.arange(0, GROUP)), 0)
+    return bins_of(logit_of(first), peak, bins_per_unit)
+
+
+@triton.jit
 def _gather(
     begin,
     end,
     in_bin,
     logits_ptr,
     vocab_size,
+    chunk_size,
+    peaks_ptr,
     peak,
     bins_per_unit,
     keys_ptr,
     GATHERED: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """(number, first, last) of the keys from begin to end, both included, that are in this bin; they are written down if
@@ -119,18 +159,26 @@ def _gather(
     number = tl.zeros([], tl.int32)
     first = tl.zeros([], tl.int64) + LAST
     last = tl.zeros([], tl.int64)
-    for start in range(0, vocab_size, BLOCK):
-        ids = start + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
-        keys = keys_of(logits, ids)
-        is_in = (ids < vocab_size) & (bins_of(logits, peak, bins_per_unit) == in_bin) & (keys >= begin) & (keys <= end)
-        found = tl.sum(is_in.to(tl.int32), 0)
-        if found > 0:
-            places = number + tl.cumsum(is_in.to(tl.int32), 0) - 1
-            tl.store(keys_ptr + places, keys, mask=is_in & (places < GATHERED))
-            first = tl.minimum(first, tl.min(tl.where(is_in, keys, LAST), 0))
-            last = tl.maximum(last, tl.max(tl.where(is_in, keys, 0), 0))
-            number += found
+    for group in range(tl.cdiv(vocab_size, chunk_size * GROUP)):
+        if _group_bin(peaks_ptr, group, peak, bins_per_unit, GROUP) <= in_bin:
+            begin_ids = group * GROUP * chunk_size
+            for start in range(begin_ids, tl.minimum(begin_ids + GROUP * chunk_size, vocab_size), BLOCK):
+                ids = start + tl.arange(0, BLOCK)
+                logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
+                keys = keys_of(logits, ids)
+                is_in = (
+                    (ids < vocab_size)
+                    & (bins_of(logits, peak, bins_per_unit) == in_bin)
+                    & (keys >= begin)
+                    & (keys <= end)
+                )
+                found = tl.sum(is_in.to(tl.int32), 0)
+                if found > 0:
+                    places = number + tl.cumsum(is_in.to(tl.int32), 0) - 1
+                    tl.store(keys_ptr + places, keys, mask=is_in & (places < GATHERED))
+                    first = tl.minimum(first, tl.min(tl.where(is_in, keys, LAST), 0))
+                    last = tl.maximum(last, tl.max(tl.where(is_in, keys, 0), 0))
+                    number += found
     tl.debug_barrier()
     return number, first, last
 
@@ -143,12 +191,15 @@ def _fill_fine(
     in_bin,
     logits_ptr,
     vocab_size,
+    chunk_size,
+    peaks_ptr,
     peak,
     temperature,
     bins_per_unit,
     least,
     counts_ptr,
     weights_ptr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """counts and weights [BINS] of the keys from first to last, 2**shift keys a bin."""
@@ -157,17 +208,25 @@ def _fill_fine(
     tl.store(counts_ptr + index, tl.zeros([BINS], tl.int32))
     tl.store(weights_ptr + index, tl.zeros([BINS], tl.int64))
     tl.debug_barrier()
-    for start in range(0, vocab_size, BLOCK):
-        ids = start + tl.arange(0, BLOCK)
-        logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
-        keys = keys_of(logits, ids)
-        is_in = (ids < vocab_size) & (bins_of(logits, peak, bins_per_unit) == in_bin) & (keys >= first) & (keys <= last)
-        if tl.max(is_in.to(tl.int32), 0) > 0:
-            weights = weights_of(logits, peak, temperature)
-            is_in &= weights >= least
-            at = ((keys - first) >> shift).to(tl.int32)
-            tl.atomic_add(weights_ptr + at, weights, mask=is_in, sem="relaxed")
-            tl.atomic_add(counts_ptr + at, 1, mask=is_in, sem="relaxed")
+    for group in range(tl.cdiv(vocab_size, chunk_size * GROUP)):
+        if _group_bin(peaks_ptr, group, peak, bins_per_unit, GROUP) <= in_bin:
+            begin_ids = group * GROUP * chunk_size
+            for start in range(begin_ids, tl.minimum(begin_ids + GROUP * chunk_size, vocab_size), BLOCK):
+                ids = start + tl.arange(0, BLOCK)
+                logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
+                keys = keys_of(logits, ids)
+                is_in = (
+                    (ids < vocab_size)
+                    & (bins_of(logits, peak, bins_per_unit) == in_bin)
+                    & (keys >= first)
+                    & (keys <= last)
+                )
+                if tl.max(is_in.to(tl.int32), 0) > 0:
+                    weights = weights_of(logits, peak, temperature)
+                    is_in &= weights >= least
+                    at = ((keys - first) >> shift).to(tl.int32)
+                    tl.atomic_add(weights_ptr + at, weights, mask=is_in, sem="relaxed")
+                    tl.atomic_add(counts_ptr + at, 1, mask=is_in, sem="relaxed")
     tl.debug_barrier()
 
 
