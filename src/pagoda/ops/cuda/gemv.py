@@ -78,8 +78,9 @@ def _gemv(
         if GATE != "":
             others = tl.load(others_ptr + across, mask=is_weight, other=0.0, eviction_policy="evict_first")
             second += others.to(tl.float32) * x
-    first = tl.sum(first, 1)[:, None]
-    second = tl.sum(second, 1)[:, None]
+    # As a row: as a column, each thread would load what `finish` needs once for each of the inputs that it has multiplied.
+    first = tl.sum(first, 1)[None, :]
+    second = tl.sum(second, 1)[None, :]
     num_rows = 1
     if IS_SPLIT:
         first, second, is_last = combined(
@@ -108,5 +109,5 @@ def _gemv(
         norm_size,
         norm_eps,
         GATE,
-        0,
+        1,
     )
