@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -32,12 +33,19 @@ class Machine:
 
     @classmethod
     def of(cls, device: torch.device, dtype: torch.dtype, *, is_deterministic: bool = False) -> Machine:
-        """Allocates the shared memory. On a CPU, where Triton's interpreter runs, a small GPU is made believe."""
+        """Allocates the shared memory, and has torch multiply by cuBLASLt where it multiplies, for the whole process: on an
+        H200, with the products of a 7B model, that took from 1% more to 16% less time than cuBLAS did at 32 and 64 rows.
+
+        On a CPU, where Triton's interpreter runs, a small GPU is made believe.
+        """
         multiprocessors, capability, name = 4, (9, 0), ""
         if device.type == "cuda":
             properties = torch.cuda.get_device_properties(device)
             multiprocessors, capability = properties.multi_processor_count, (properties.major, properties.minor)
             name = properties.name
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that this is experimental
+                torch.backends.cuda.preferred_blas_library("cublaslt")
         partials = torch.empty(SCRATCH_FLOATS, dtype=torch.float32, device=device)
         counters = torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
         return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic, name)
