@@ -10,6 +10,7 @@ import torch
 from pagoda import LLM, SamplingParams
 from pagoda.errors import DoesNotFitError
 from pagoda.planning.cuda_holding import MATRICES_OF_A_LAYER, MATRICES_OUTSIDE, PIECE_BYTES, RESERVE_BYTES
+from pagoda.planning.cuda_sampling import sampler_bytes
 from pagoda.runner import cuda_device
 from pagoda.runner.cuda_device import Gpu
 from tests.tiny_model import LAYERS
@@ -41,8 +42,10 @@ def test_it_takes_what_was_planned(tiny_model: str, kv: str) -> None:
     with LLM(tiny_model, device="cuda", dtype="float32", kv_cache_dtype=kv, **SMALL) as llm:
         assert (llm.held.weight_bytes, llm.held.kv_bytes) == (llm.plan.weight_bytes, llm.plan.kv_bytes)
         parts = vars(llm._engine.runner)
-        taken = parts["_model"].arena.nbytes + parts["_model"].machine.num_bytes
-        taken += sum(parts[name].num_bytes for name in ("_buffers", "_chosen", "_sampler"))
+        choosing = sampler_bytes(SMALL["max_num_seqs"], llm.spec.vocab_size)  # from above
+        assert 0.99 * choosing < parts["_sampler"].num_bytes <= choosing
+        taken = parts["_model"].arena.nbytes + parts["_model"].machine.num_bytes + choosing
+        taken += parts["_buffers"].num_bytes + parts["_chosen"].num_bytes
         unnamed = RESERVE_BYTES + PIECE_BYTES * (MATRICES_OF_A_LAYER * LAYERS + MATRICES_OUTSIDE)
         assert taken + llm.plan.block_bytes == llm.plan.workspace_bytes - unnamed  # a block is spare
 

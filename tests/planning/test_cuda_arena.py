@@ -17,7 +17,7 @@ from pagoda.ops.cuda.cache import allocate_cuda_kv
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.program import CudaModel, build_model
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
-from pagoda.planning.cuda_arena import cuda_arena_bytes
+from pagoda.planning.cuda_arena import CudaArena
 from pagoda.planning.model_spec import ModelSpec
 from tests.parity.configs import CONFIGS
 from tests.planning.test_native_holding import REAL
@@ -74,13 +74,8 @@ def check_arena(
         return len({format_of(name) for name in names}) == 1
 
     max_batched_tokens, max_num_seqs = limits
-    planned = cuda_arena_bytes(
-        family_for(config).spec(config),
-        is_one,
-        dtype.itemsize,
-        max_batched_tokens=max_batched_tokens,
-        max_num_seqs=max_num_seqs,
-    )
+    arena = CudaArena(family_for(config).spec(config), is_one)
+    planned = arena.num_bytes(dtype.itemsize, max_batched_tokens, max_num_seqs)
     assert planned == recorded(config, format_of, dtype, limits).arena.nbytes
 
 

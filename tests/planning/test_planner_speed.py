@@ -183,7 +183,7 @@ def test_throughput_covers_what_fits_and_what_is_asked() -> None:
     assert all(point.fits for point in plan.throughput)
     crowded = make_plan(small(concurrency=5000))
     assert crowded.throughput[-1].batch == 5000
-    assert [point.batch for point in crowded.throughput if point.fits][-2:] == [256, crowded.max_concurrency]
+    assert [point.batch for point in crowded.throughput if point.fits][-2:] == [64, crowded.max_concurrency]
     assert crowded.max_concurrency < 512
     rates = [point.tokens_per_second for point in plan.throughput]
     assert rates == sorted(rates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,9 +16,6 @@ class Buffer:
     first: int
     last: int
 
-    def meets(self, other: Buffer) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     """Offsets of the buffers, multiples of 64, so that no two that live at the same time overlap; and the arena's size.
@@ -27,19 +23,18 @@ def place(buffers: Sequence[Buffer]) -> tuple[list[int], int]:
     Greedy by size (Pisarchyk and Lee, arXiv:2001.03288, "greedy by size for offset calculation"): the largest first, each
     at the lowest place that those already placed leave free.
     """
-    offsets = [0] * len(buffers)
-    placed: list[tuple[int, int, int]] = []  # (offset, end, index), ascending
-    size = 0
+    offsets, ends = [0] * len(buffers), [0] * len(buffers)
+    alive: list[list[int]] = [[] for _ in range(1 + max((buffer.last for buffer in buffers), default=-1))]
     for index in sorted(range(len(buffers)), key=lambda index: (-buffers[index].num_bytes, index)):
         buffer, offset = buffers[index], 0
-        for start, end, other in placed:
-            if not buffer.meets(buffers[other]):
-                continue
-            if start - offset >= buffer.num_bytes:
+        meanwhile = alive[buffer.first : buffer.last + 1]
+        for other in sorted(
+            set().union(*meanwhile), key=offsets.__getitem__
+        ):  # those placed that live at the same time
+            if offsets[other] - offset >= buffer.num_bytes:
                 break
-            offset = max(offset, end)
-        end = offset + -(-buffer.num_bytes // ALIGNMENT) * ALIGNMENT
-        offsets[index] = offset
-        insort(placed, (offset, end, index))
-        size = max(size, end)
-    return offsets, size
+            offset = max(offset, ends[other])
+        offsets[index], ends[index] = offset, offset + -(-buffer.num_bytes // ALIGNMENT) * ALIGNMENT
+        for now in meanwhile:
+            now.append(index)
+    return offsets, max(ends, default=0)

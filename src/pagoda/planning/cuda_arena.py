@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pagoda.planning.arena import Buffer, place
 from pagoda.planning.cuda_workspace import few_rows, logit_slice_rows, most_sums
@@ -46,18 +47,34 @@ class _Normed:
         return (self.tensor,) if self.sums is None else (self.tensor, self.sums)
 
 
-def cuda_arena_bytes(
-    spec: ModelSpec, is_one: IsOne, element_bytes: int, *, max_batched_tokens: int, max_num_seqs: int
-) -> int:
-    """The arena that the three programs share. element_bytes: of activations."""
-    rows = logit_slice_rows(max_batched_tokens, max_num_seqs)
-    few = few_rows(max_batched_tokens, max_num_seqs)
-    programs = (
-        (_Recording(spec, is_one), max_batched_tokens),
-        (_Recording(spec, is_one, for_decode=True), min(max_batched_tokens, max_num_seqs)),
-        (_Recording(spec, is_one, for_decode=True, joins_residuals=True), few),
-    )
-    return max(recording.arena_bytes(most, min(rows, most), element_bytes) for recording, most in programs)
+class CudaArena:
+    """The arena that a model's three programs share."""
+
+    def __init__(self, spec: ModelSpec, is_one: IsOne) -> None:
+        self._mixed = _Recording(spec, is_one)
+        self._decode = _Recording(spec, is_one, for_decode=True)
+        self._few = _Recording(spec, is_one, for_decode=True, joins_residuals=True)
+
+    def num_bytes(self, element_bytes: int, max_batched_tokens: int, max_num_seqs: int) -> int:
+        """element_bytes: of activations."""
+        rows = logit_slice_rows(max_batched_tokens, max_num_seqs)
+        programs = (
+            (self._mixed, max_batched_tokens),
+            (self._decode, min(max_batched_tokens, max_num_seqs)),
+            (self._few, few_rows(max_batched_tokens, max_num_seqs)),
+        )
+        return max(recording.arena_bytes(most, min(rows, most), element_bytes) for recording, most in programs)
+
+
+@lru_cache(maxsize=1 << 12)
+def uniform_arena_bytes(spec: ModelSpec, element_bytes: int, max_batched_tokens: int, max_num_seqs: int) -> int:
+    """Of a model whose stacked matrices are each of one format. Planning asks for the same one many times over."""
+    return _uniform_arena(spec).num_bytes(element_bytes, max_batched_tokens, max_num_seqs)
+
+
+@lru_cache(maxsize=16)
+def _uniform_arena(spec: ModelSpec) -> CudaArena:
+    return CudaArena(spec, lambda names: True)
 
 
 class _Recording:
@@ -82,9 +99,17 @@ class _Recording:
         normed = _Normed(self._command((stream,), self._of_hidden()))
         for index, layer in enumerate(spec.layers):
             stream, normed = self._layer(f"layers.{index}", layer, stream, normed)
-        self.logits = self._head(spec.vocab_size, normed)
+        self._lives = self._found_lives(self._head(spec.vocab_size, normed))
 
     def arena_bytes(self, max_tokens: int, max_logit_rows: int, element_bytes: int) -> int:
+        def size(tensor: _Tensor) -> int:
+            rows = max_logit_rows if tensor.of_logits else max_tokens
+            return rows * tensor.width * (FLOAT32 if tensor.is_wide else element_bytes)
+
+        return place([Buffer(size(tensor), first, last) for tensor, first, last in self._lives])[1]
+
+    def _found_lives(self, logits: _Tensor) -> list[tuple[_Tensor, int, int]]:
+        """Each tensor with the first and the last command that needs it."""
         first: dict[_Tensor, int] = {}
         last: dict[_Tensor, int] = {}
         for index, command in enumerate(self._commands):
@@ -92,18 +117,13 @@ class _Recording:
                 first.setdefault(tensor, index)
                 last[tensor] = index
         end = len(self._commands)
-        last[self.logits] = end
+        last[logits] = end
         begin_of_end = next(
             index for index, command in enumerate(self._commands) if any(each.of_logits for each in command.writes)
         )
         for command in self._commands[begin_of_end:]:  # what a later slice of the logits reads once more
             last.update({tensor: end for tensor in command.reads if not tensor.of_logits})
-        buffers = []
-        for tensor, born in first.items():
-            rows = max_logit_rows if tensor.of_logits else max_tokens
-            size = rows * tensor.width * (FLOAT32 if tensor.is_wide else element_bytes)
-            buffers.append(Buffer(size, born, last[tensor]))
-        return place(buffers)[1]
+        return [(tensor, born, last[tensor]) for tensor, born in first.items()]
 
     def _layer(self, name: str, layer: LayerSpec, stream: _Tensor, normed: _Normed) -> tuple[_Tensor, _Normed]:
         attention, inner = layer.attention, layer.feed_forward.active_size

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
-from pagoda.planning.cuda_arena import cuda_arena_bytes
+from pagoda.planning.cuda_arena import CudaArena
 from pagoda.planning.cuda_formats import packed_format
+from pagoda.planning.cuda_sampling import sampler_bytes
 from pagoda.planning.cuda_step import WORD, step_bytes
-from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS, SPARE_BLOCKS
+from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS, SPARE_BLOCKS, logit_slice_rows
 from pagoda.planning.formats import DENSE_FORMATS, element_bytes, weight_format
-from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_name, weight_bytes
-from pagoda.planning.kv_format import KV_FORMATS
+from pagoda.planning.holding import FormatOf, HeldFormat, Holding, Workspace, format_name, weight_bytes
+from pagoda.planning.kv_format import KV_FORMATS, KVHeld
 from pagoda.planning.memory import kv_block_bytes, num_blocks_for
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
 
@@ -52,40 +53,37 @@ def cuda_holding(spec: ModelSpec, stored: FormatOf, settings: CudaSettings) -> H
 
 
 def _holding(spec: ModelSpec, stored: FormatOf, settings: CudaSettings) -> Holding:
-    held, block_size = cuda_format(stored, settings.quantization, settings.dtype), settings.block_size
+    held = cuda_format(stored, settings.quantization, settings.dtype)
     weights = {weight.name: weight for weight in spec.weights}
 
     def is_one(names: Sequence[str]) -> bool:
         return len({format_name(held, weights[name]) for name in names}) == 1
 
-    @cache
-    def arena(max_batched_tokens: int, max_num_seqs: int) -> int:
-        return cuda_arena_bytes(
-            spec,
-            is_one,
-            element_bytes(settings.dtype),
-            max_batched_tokens=max_batched_tokens,
-            max_num_seqs=max_num_seqs,
-        )
-
+    arena = cache(partial(CudaArena(spec, is_one).num_bytes, element_bytes(settings.dtype)))
     kv_held = CUDA_KV_FORMATS[settings.kv_dtype]
+    return Holding(
+        spec,
+        held,
+        weight_bytes(spec, held),
+        kv_held,
+        cuda_workspace(spec, arena, kv_held, settings.block_size),
+        loading_bytes=LOADING_BYTES,
+        loading_note="what packing the largest of them takes",
+    )
+
+
+def cuda_workspace(spec: ModelSpec, arena: Callable[[int, int], int], kv_held: KVHeld, block_size: int) -> Workspace:
+    """arena: its bytes for so many tokens and requests of a step. block_size: tokens of a KV block."""
     fixed = WORD * (SCRATCH_FLOATS + NUM_COUNTERS) + SPARE_BLOCKS * kv_block_bytes(spec, block_size, kv_held)
     lost = PIECE_BYTES * (MATRICES_OF_A_LAYER * spec.num_layers + MATRICES_OUTSIDE)
 
     def workspace(*, max_batched_tokens: int, max_num_seqs: int, max_model_len: int) -> int:
         blocks = max_num_seqs * num_blocks_for(max_model_len, block_size)
         arrays = step_bytes(blocks, block_size, max_model_len, max_batched_tokens, max_num_seqs)
-        return arena(max_batched_tokens, max_num_seqs) + fixed + arrays + lost + RESERVE_BYTES
+        choosing = sampler_bytes(logit_slice_rows(max_batched_tokens, max_num_seqs), spec.vocab_size)
+        return arena(max_batched_tokens, max_num_seqs) + fixed + arrays + choosing + lost + RESERVE_BYTES
 
-    return Holding(
-        spec,
-        held,
-        weight_bytes(spec, held),
-        kv_held,
-        workspace,
-        loading_bytes=LOADING_BYTES,
-        loading_note="what packing the largest of them takes",
-    )
+    return workspace
 
 
 def cuda_format(stored: FormatOf, quantization: str | None, dtype: str) -> Callable[[WeightSpec], str | HeldFormat]:

@@ -142,7 +142,7 @@ def deploy(question: Question) -> Deployment:
     device, num_devices = question.device, question.num_devices
     spec = shard(question.spec, num_devices)
     if question.threads is None:
-        holding = gpu_holding(spec, question.stored, question.weight_format, question.kv_format)
+        holding = gpu_holding(spec, question.stored, question.weight_format, question.kv_format, question.block_size)
         activations = activation_format(spec, holding.format_of)
         kv_format = activations if question.kv_format is None else question.kv_format
         element_bytes = FORMATS[DENSE[activations]].block_bytes

@@ -14,12 +14,13 @@ from functools import partial
 
 from pagoda.errors import InvalidValueError
 from pagoda.planning.costs import head_weight, is_product
+from pagoda.planning.cuda_arena import uniform_arena_bytes
 from pagoda.planning.cuda_formats import CUDA_FORMATS
+from pagoda.planning.cuda_holding import cuda_workspace
 from pagoda.planning.formats import FORMATS
 from pagoda.planning.holding import FormatOf, HeldFormat, Holding, format_in, format_name, weight_bytes
 from pagoda.planning.kv_format import KV_FORMATS, KVHeld
 from pagoda.planning.model_spec import ModelSpec, WeightSpec
-from pagoda.planning.workspace import activation_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ _SCALED_FILES: dict[str, HeldFormat] = {
 GPU_WEIGHT_FORMATS = (*DENSE, *SCALED)
 
 
-def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format: str | None) -> Holding:
+def gpu_holding(
+    spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format: str | None, block_size: int = 16
+) -> Holding:
     """stored: formats of the files; wanted: one of `GPU_WEIGHT_FORMATS`, or None: as stored.
     kv_format: of `KV_FORMATS`, one for both ("fp8") or K's and V's ("fp8/int4"); None: as activations.
     Raises `InvalidValueError` for another format.
@@ -70,7 +73,7 @@ def gpu_holding(spec: ModelSpec, stored: FormatOf, wanted: str | None, kv_format
         held,
         weight_bytes(spec, held),
         kv_held,
-        partial(activation_bytes, spec, element_bytes=element_bytes),
+        cuda_workspace(spec, partial(uniform_arena_bytes, spec, element_bytes), kv_held, block_size),
         loading_bytes=0,  # files are mapped on the host
         loading_note="",
     )
