@@ -81,10 +81,12 @@ def cuda_bigram_runner(
     max_tokens: int = 16,
     max_seqs: int = MAX_SEQS,
     backend: GraphBackend | None = None,
+    queue: CudaQueue | None = None,
+    sampler: Any = None,
 ) -> tuple[CudaRunner, BigramProgram]:
     storage = torch.ones(2 * (num_blocks + 1) * block_size, device=DEVICE)
     layer = LayerKV(*(half.view(num_blocks + 1, 1, block_size, 1) for half in storage.chunk(2)))
-    program, queue = BigramProgram(table.to(DEVICE), slice_rows), CudaQueue(DEVICE)
+    program, queue = BigramProgram(table.to(DEVICE), slice_rows), queue or CudaQueue(DEVICE)
     model: Any = SimpleNamespace(cache=CudaKVCache(block_size, storage, [layer]), program_for=lambda step: program)
     limits = {"num_blocks": num_blocks, "width": num_blocks, "max_tokens": max_tokens, "max_seqs": max_seqs}
     runner = CudaRunner(
@@ -93,7 +95,7 @@ def cuda_bigram_runner(
         queue,
         buffers=StepBuffers(queue, block_size=block_size, **limits),
         chosen=ChosenTokens(queue, min(max_seqs, max_tokens)),
-        sampler=CudaSampler(DEVICE, slice_rows, len(table), 4),
+        sampler=sampler or CudaSampler(DEVICE, slice_rows, len(table), 4),
         graphs=StepGraphs(backend),
         real_vocab_size=len(table),
         held=HeldBytes(0, storage.nbytes),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pagoda.errors import InvariantError
 from pagoda.ops.cuda.feed import feed
 from pagoda.ops.cuda.step import CudaStep, query_tiles
 from pagoda.planning.cuda_step import WORD, StepLayout, sent_words
@@ -65,6 +66,11 @@ class StepBuffers:
         return self._words.nbytes + self._table.nbytes
 
     def send(self, batch: Batch) -> SentStep:
+        """Raises `InvariantError` for a block table that is too wide."""
+        if batch.block_table.shape[1] > self.width:
+            raise InvariantError(
+                f"a request has {batch.block_table.shape[1]:,} blocks; the longest may have {self.width:,}"
+            )
         staging = self._stagings[0]
         self._stagings.reverse()
         staging.copied.synchronize()
