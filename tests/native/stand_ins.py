@@ -35,6 +35,9 @@ class FakeWeights:
     def table(self, name: str) -> CpuWeight:
         return self.linear([name])
 
+    def head(self, name: str) -> CpuWeight:
+        return self.linear([name])
+
     def linear(self, names: Sequence[str], biases: Sequence[str] = ()) -> CpuWeight:
         weights = [self.weights[name] for name in names]
         forms = sorted({self.forms(weight) for weight in weights}) if callable(self.forms) else self.forms

@@ -32,6 +32,7 @@ class CudaSteps(Sequences):
         dtype: torch.dtype = torch.float32,
         *,
         is_deterministic: bool = False,
+        quantization: str | None = None,
     ):
         super().__init__(sequences, max_len)
         checkpoint = open_checkpoint(str(directory))
@@ -39,7 +40,8 @@ class CudaSteps(Sequences):
         spec = family.spec(checkpoint.config)
         machine = Machine.of(DEVICE, dtype, is_deterministic=is_deterministic)
         with torch.inference_mode():
-            model = load_model(checkpoint, family, spec, CudaWeightOps(DEVICE, dtype))
+            with CudaWeightOps(DEVICE, dtype, quantization) as weights:
+                model = load_model(checkpoint, family, spec, weights)
             cache = allocate_cuda_kv(spec, self.num_blocks, BLOCK_SIZE, DEVICE, dtype)
             cache.storage.zero_()
             most = sum(map(len, sequences))

@@ -43,6 +43,9 @@ class FakeWeights:
     def table(self, name: str) -> CudaWeight:
         return self.linear([name])
 
+    def head(self, name: str) -> CudaWeight:
+        return self.linear([name])
+
     def linear(self, names: Sequence[str], biases: Sequence[str] = ()) -> CudaWeight:
         shapes = [self.weights[name].shape for name in names]
         joined: list[tuple[str, int]] = []

@@ -42,8 +42,8 @@ def test_experts_are_as_many_matrices() -> None:
         ("BF16", 4096, None, None),
         ("F32", 4096, "int4", "int4"),
         ("BF16", 576, "int4", "int4"),
-        ("F16", 80, "int4", None),  # rows that are not whole units
-        ("F16", 80, "fp8", "fp8"),
+        ("F16", 88, "int4", None),  # rows that are not whole units
+        ("F16", 88, "fp8", "fp8"),
         ("BF16", 100, "int8", None),
         ("Q4_K", 512, "int8", "Q4_K"),  # what is stored quantized stays what it is
         ("Q5_0", 64, None, "Q5_0"),

@@ -113,7 +113,7 @@ class Gpt2Model(Model[W]):
         self.positions = weights.table("positions")
         self.layers = [_layer(index, spec, weights) for index in range(spec.num_layers)]
         self.norm, self.norm_bias = weights.vector("norm"), weights.vector("norm_bias")
-        self.head = self.embedding if spec.tied_embeddings else weights.linear(["head"])
+        self.head = self.embedding if spec.tied_embeddings else weights.head("head")
 
     def forward(self, ops: Ops[T, W, B], batch: B) -> T:
         eps, activation = self.spec.norm_eps, self.spec.layers[0].feed_forward.activation

@@ -128,7 +128,7 @@ class LlamaModel(Model[W]):
         names = {weight.name for weight in spec.weights}
         self.layers = [_layer(index, spec, names, weights) for index in range(spec.num_layers)]
         self.norm = weights.vector("norm")
-        self.head = self.embedding if spec.tied_embeddings else weights.linear(["head"])
+        self.head = self.embedding if spec.tied_embeddings else weights.head("head")
 
     def forward(self, ops: Ops[T, W, B], batch: B) -> T:
         eps, activation = self.spec.norm_eps, self.spec.layers[0].feed_forward.activation

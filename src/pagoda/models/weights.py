@@ -103,6 +103,9 @@ class _CheckpointWeights(Generic[W]):
     def table(self, name: str) -> W:
         return self._taken(self._weight_ops.table(self._read(name)), name)
 
+    def head(self, name: str) -> W:
+        return self._taken(self._weight_ops.head(self._read(name)), name)
+
     def linear(self, names: Sequence[str], biases: Sequence[str] = ()) -> W:
         segments = [self._read(name) for name in names]
         return self._taken(self._weight_ops.linear(segments, [self._read(name) for name in biases]), *names, *biases)

@@ -63,6 +63,9 @@ class CpuWeightOps:
     def table(self, stored: StoredTensor) -> CpuWeight:
         return self._packed([stored], (), table_quantization(self._quantization))
 
+    def head(self, stored: StoredTensor) -> CpuWeight:
+        return self.linear([stored])
+
     def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> CpuWeight:
         return self._packed(segments, biases, self._quantization)
 

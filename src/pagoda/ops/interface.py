@@ -44,6 +44,10 @@ class WeightOps(Protocol[W_co]):
         """An embedding table, [rows, H]; may also serve as the (tied) head of `logits`."""
         ...
 
+    def head(self, stored: StoredTensor) -> W_co:
+        """An output head that is not the embedding table, [vocab, H]: only `logits` reads it."""
+        ...
+
     def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> W_co:
         """Matrices [out_i, in] stacked along their outputs, which may be stored in different formats; biases [out_i]."""
         ...

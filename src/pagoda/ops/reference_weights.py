@@ -39,6 +39,9 @@ class TorchWeightOps:
     def table(self, stored: StoredTensor) -> TorchWeight:
         return TorchWeight(self._filled([stored], self.dtype))
 
+    def head(self, stored: StoredTensor) -> TorchWeight:
+        return self.table(stored)
+
     def linear(self, segments: Sequence[StoredTensor], biases: Sequence[StoredTensor] = ()) -> TorchWeight:
         bias = self._filled(biases, self.dtype).flatten() if biases else None
         return TorchWeight(self._filled(segments, self.dtype), bias)

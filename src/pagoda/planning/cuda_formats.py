@@ -1,8 +1,9 @@
 """Quantized matrices on the GPU: the planes that kernels read in order, their bytes, and which matrices are held so.
 
-A row's codes lie in units of 16 bytes. Codes of 8 bits: 16 inputs. Those of fewer: 32 inputs, byte i holding input i in its
-low nibble and input 16 + i in its high one, and what bits they have above four in a plane of their own. Nothing is widened
-but the 6-bit scales of K-quants, which take a byte each.
+Codes of 4 bits, and the low bits of longer ones, lie in units of four 32-bit words for 32 inputs: bits 4k to 4k + 3 of word w
+are of input 4k + w, so that what is masked out of four words is of neighbours. What a code has above 4 bits is in a plane of
+its own: number w of a unit's four has in its bits k (or 2k and 2k + 1) those of input 4k + w. Codes of 8 bits are in order.
+Nothing is widened but the 6-bit scales of K-quants, which take a byte each.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Literal
 
 from pagoda.planning.formats import weight_format
 
-Number = Literal["uint8", "int8", "int32", "float16", "float32"]
-_SIZES: dict[Number, int] = {"uint8": 1, "int8": 1, "int32": 4, "float16": 2, "float32": 4}
+Number = Literal["uint8", "int8", "int16", "int32", "float16", "float32"]
+_SIZES: dict[Number, int] = {"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class CudaFormat:
         return sum(plane.num_bytes(1, shape[-1]) for plane in self.planes)
 
 
-_NIBBLES = Plane("codes", "uint8", 32, count=16)
+_NIBBLES = Plane("codes", "int32", 32, count=4)
 _BYTES = Plane("codes", "uint8", 1)
-_FIFTH_BITS = Plane("high", "int32", 32)
+_FIFTH_BITS = Plane("high", "uint8", 32, count=4)
 _SCALES, _MINS = (Plane(name, "float16", 32) for name in ("scales", "mins"))
 # Of K-quants: what multiplies the sub-scales of 256 inputs.
 _SUB_SCALES, _SUB_MINS = (Plane(name, "uint8", 32) for name in ("scales", "mins"))
@@ -74,15 +75,13 @@ CUDA_FORMATS = {
         CudaFormat("Q4_K", 256, (_NIBBLES, *_TWO_LEVELS)),
         CudaFormat("Q5_K", 256, (_NIBBLES, _FIFTH_BITS, *_TWO_LEVELS)),
         CudaFormat(
-            "Q6_K",
-            256,
-            (_NIBBLES, Plane("high", "int32", 32, count=2), Plane("scales", "int8", 16), _SUPER_SCALES),
+            "Q6_K", 256, (_NIBBLES, Plane("high", "int16", 32, count=4), Plane("scales", "int8", 16), _SUPER_SCALES)
         ),
         # One scale for each output, symmetric (LLM.int8(), arXiv:2208.07339, vector-wise; arXiv:2209.05433).
-        CudaFormat("int8", 16, (_BYTES, _PER_OUTPUT)),
-        CudaFormat("fp8", 16, (_BYTES, _PER_OUTPUT)),
+        CudaFormat("int8", 8, (_BYTES, _PER_OUTPUT)),
+        CudaFormat("fp8", 8, (_BYTES, _PER_OUTPUT)),
         # A scale for 128 × 128 numbers (DeepSeek-V3, arXiv:2412.19437).
-        CudaFormat("fp8_block", 16, (_BYTES, Plane("scales", "float32", 128, outputs=128))),
+        CudaFormat("fp8_block", 8, (_BYTES, Plane("scales", "float32", 128, outputs=128))),
         # As GPTQ's usual groups (arXiv:2210.17323), symmetric.
         CudaFormat("int4", 32, (_NIBBLES, Plane("scales", "float16", 128))),
     )

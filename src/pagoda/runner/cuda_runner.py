@@ -211,10 +211,10 @@ def build_cuda_runner(
     dtype, vocab_size = _DTYPES[device.dtype], min(real_vocab_size, spec.vocab_size)
     try:
         with torch.inference_mode():
-            weights = CudaWeightOps(place, dtype)
-            model = load_model(
-                checkpoint, family, spec, weights, lambda done, total: progress("loading weights", done, total)
-            )
+            with CudaWeightOps(place, dtype, device.quantization) as weights:
+                model = load_model(
+                    checkpoint, family, spec, weights, lambda done, total: progress("loading weights", done, total)
+                )
             cache = allocate_cuda_kv(spec, num_blocks + SPARE_BLOCKS, block_size, place, _DTYPES[device.kv_dtype])
             machine = Machine.of(place, dtype, is_deterministic=device.is_deterministic)
             recorded = build_model(model.forward, cache, machine, max_tokens=max_batched_tokens, max_seqs=max_num_seqs)

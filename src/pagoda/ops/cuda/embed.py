@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.ops.cuda.packed_embed import embed_packed
 from pagoda.ops.cuda.tiles import part_of_rows, places
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 
@@ -13,7 +14,9 @@ from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 def embed(rows: torch.Tensor, table: CudaWeight, scale: float, out: torch.Tensor) -> None:
     """out [T, n] = the table's rows [T] × scale."""
     (matrix,) = table.matrices
-    assert isinstance(matrix, DenseMatrix)
+    if not isinstance(matrix, DenseMatrix):
+        embed_packed(rows, matrix, scale, out)
+        return
     _embed_dense(rows, matrix.values, scale, out)
 
 

@@ -7,6 +7,7 @@ import torch
 from pagoda.ops.cuda.dense_products import dense_product, num_tiles
 from pagoda.ops.cuda.epilogue import DeferredNorm, Epilogue, Residual
 from pagoda.ops.cuda.machine import Machine
+from pagoda.ops.cuda.packed_products import num_packed_tiles, packed_product
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 from pagoda.ops.interface import Activation
 
@@ -14,8 +15,9 @@ from pagoda.ops.interface import Activation
 def num_sums(weight: CudaWeight, rows: int, machine: Machine) -> int:
     """Columns of `Residual.sums` that a product of so many rows with it writes: its tiles of outputs."""
     (matrix,) = weight.matrices
-    assert isinstance(matrix, DenseMatrix)
-    return num_tiles(matrix, rows, machine)
+    if isinstance(matrix, DenseMatrix):
+        return num_tiles(matrix, rows, machine)
+    return num_packed_tiles(matrix, rows, machine)
 
 
 def can_gate(weight: CudaWeight) -> bool:
@@ -46,6 +48,9 @@ def product(
         last = first + matrix.shape[0]
         part = out if len(weight.matrices) == 1 else out[:, first:last]
         bias = None if weight.bias is None else weight.bias[first:last]
-        assert isinstance(matrix, DenseMatrix)
-        dense_product(x, matrix, Epilogue(part, bias, gate, residual, norm), machine)
+        epilogue = Epilogue(part, bias, gate, residual, norm)
+        if isinstance(matrix, DenseMatrix):
+            dense_product(x, matrix, epilogue, machine)
+        else:
+            packed_product(x, matrix, epilogue, machine)
         first = last

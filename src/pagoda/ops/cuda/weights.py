@@ -8,6 +8,9 @@ import torch
 
 from pagoda.errors import InvariantError
 
+# Its bits: a code in the place of the fraction makes it that much larger.
+FLOAT_OF_2_TO_23 = 0x4B000000
+
 
 @dataclass(frozen=True, slots=True)
 class DenseMatrix:
@@ -27,9 +30,10 @@ class DenseMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """A matrix kept quantized. format: one of `PACKED_FORMATS`, which says what the planes hold and how they are laid out.
+    """A matrix kept quantized. format: one of `planning.cuda_formats.CUDA_FORMATS`, which says how the planes are laid out;
+    `packed_tiles` says what they mean.
 
-    codes: the codes' plane (of the low bits). high: the plane of further bits, where codes have any.
+    codes: words of 4-bit codes, int32, or bytes, uint8 whatever they mean. high: the plane of further bits, if there are any.
     scales, mins: of groups of inputs; super_scales, super_mins: what sub-scales are multiplied by, where a format has two
     levels. None where the format has no such plane.
     """
@@ -44,13 +48,35 @@ class PackedMatrix:
     super_mins: torch.Tensor | None = None
 
     @property
-    def planes(self) -> tuple[torch.Tensor, ...]:
-        every = (self.codes, self.scales, self.high, self.mins, self.super_scales, self.super_mins)
-        return tuple(plane for plane in every if plane is not None)
+    def num_units(self) -> int:
+        """Units of a row, as `packed_tiles` has them: four words, or 8 bytes."""
+        return self.codes.shape[1] // (4 if self.codes.dtype == torch.int32 else 8)
+
+    @property
+    def planes(self) -> dict[str, torch.Tensor]:
+        """Those that there are, by name."""
+        return {name: plane for name, plane in self._every.items() if plane is not None}
 
     @property
     def num_bytes(self) -> int:
-        return sum(plane.nbytes for plane in self.planes)
+        return sum(plane.nbytes for plane in self.planes.values())
+
+    def arguments(self) -> dict[str, torch.Tensor | str | int | None]:
+        """Keyword arguments of a kernel that reads it with `packed_tiles`."""
+        planes = {f"{name}_ptr": plane for name, plane in self._every.items()}
+        # Given when the kernel runs, as what is known when it is compiled is loaded again for every use.
+        return {**planes, "exponent": FLOAT_OF_2_TO_23, "FORMAT": self.format}
+
+    @property
+    def _every(self) -> dict[str, torch.Tensor | None]:
+        return {
+            "codes": self.codes,
+            "high": self.high,
+            "scales": self.scales,
+            "mins": self.mins,
+            "super_scales": self.super_scales,
+            "super_mins": self.super_mins,
+        }
 
 
 Matrix = DenseMatrix | PackedMatrix
