@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_would_be_launched_is_compiled_once_and_not_launched(tmp_path: Path) -> None:
+def test_what_would_be_launched_is_compiled_and_loaded_once_and_not_launched(tmp_path: Path) -> None:
     # In a process of its own, as the interpreter takes the place of the compiler in this one.
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path)
@@ -24,4 +24,5 @@ def test_what_would_be_launched_is_compiled_once_and_not_launched(tmp_path: Path
     assert run.stdout, run.stderr
     result = json.loads(run.stdout)
     assert [name.rpartition(".")[2] for name in result["compiled"]] == ["_feed"]
+    assert result["loaded"] == ["_feed"]
     assert result["ids"] == [-1, -1, -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +30,7 @@ from pagoda.runner.cuda_buffers import SentStep, StepBuffers
 from pagoda.runner.cuda_choosing import Choosing, ChosenTokens
 from pagoda.runner.cuda_graphs import CudaGraphBackend, StepGraphs
 from pagoda.runner.cuda_queue import CudaQueue
-from pagoda.runner.cuda_warm_up import sampling_batches, warm_up
+from pagoda.runner.cuda_warm_up import padding_step, sampling_batches, warm_up
 from pagoda.runner.device import Device
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from pagoda.runner.requests import take_results
@@ -81,7 +82,7 @@ class CudaRunner:
     def submit(self, step: SchedulerOutput) -> None:
         with self._queue.entered():
             prepared = self._inputs.prepare(step)
-            sent = self._compute(prepared)
+            sent = self._compute(prepared.batch)
             self._settle(prepared if sent.step.is_decode else None)
             self._launched = self._choose(prepared, sent)
 
@@ -97,8 +98,14 @@ class CudaRunner:
 
     @torch.inference_mode()
     def warm_up(self, num_threads: int) -> None:
-        """See `warm_up`. Not while a step is in flight."""
+        """See `warm_up`; and capture the smallest step, since torch takes memory for a first graph. Not while a step is in
+        flight."""
         warm_up(self._run_padding, self._buffers, self._queue, num_threads)
+        buffers = self._buffers
+        with self._queue.entered():
+            self._compute(padding_step([1] * buffers.rows[0], buffers.spare_block, buffers.block_size))
+            self.graphs.capture_one()
+        self._queue.finish()
 
     def forget_all(self) -> None:
         self._inputs.forget_all()
@@ -117,9 +124,9 @@ class CudaRunner:
         if self._queue.device.type == "cuda":  # torch keeps freed memory, which the next model's plan would not see
             torch.cuda.empty_cache()
 
-    def _compute(self, prepared: PreparedStep) -> SentStep:
+    def _compute(self, batch: Batch) -> SentStep:
         """Launch the forward pass, up to the first slice of its logits."""
-        sent = self._buffers.send(prepared.batch)
+        sent = self._buffers.send(batch)
         if sent.new_blocks is not None:
             self._clearer.clear(sent.new_blocks)
         run = partial(self._run, sent)
@@ -139,12 +146,15 @@ class CudaRunner:
         if sent.new_blocks is not None:
             self._clearer.clear(sent.new_blocks)
         self._run(sent)
-        logits = self._model.program_for(sent.step).first_logits(sent.step)[:1]
+        logits = self._model.program_for(sent.step).first_logits(sent.step)
         token_ids, broken, row = self._chosen.token_ids[:1], self._chosen.broken[:1], np.zeros(1, np.int64)
-        for sampling in sampling_batches():
-            self._sampler.launch(logits, sampling, token_ids, broken)
-        for tokens in (token_ids, row):
-            self._sampler.logprobs(logits, row, tokens, 1)
+        # The second row too: with an odd vocabulary it does not begin at a multiple of 16 bytes, of which Triton makes a
+        # kernel of its own.
+        for first in range(min(2, len(logits))):
+            for sampling in sampling_batches():
+                self._sampler.launch(logits[first : first + 1], sampling, token_ids, broken)
+            for tokens in (token_ids, row):
+                self._sampler.logprobs(logits[first : first + 1], row, tokens, 1)
 
     def _choose(self, prepared: PreparedStep, sent: SentStep) -> _Launched:
         """Launch the choice of tokens, slice by slice of the logits."""
@@ -251,7 +261,10 @@ def build_cuda_runner(
         held=HeldBytes(weights.num_bytes, cache.num_bytes // (num_blocks + SPARE_BLOCKS) * num_blocks),
     )
     if place.type == "cuda":
-        runner.warm_up(device.threads)
+        # In a thread that ends: then torch hands its BLAS library's handle and workspace on to the next one that needs them,
+        # the engine's, instead of making others there while somebody waits.
+        with ThreadPoolExecutor(1, "warm-up") as thread:
+            thread.submit(runner.warm_up, device.threads).result()
     return runner
 
 

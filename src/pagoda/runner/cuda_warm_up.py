@@ -20,7 +20,7 @@ MOST_TOKENS = 512
 
 
 def warm_up(run: Callable[[Batch], None], buffers: StepBuffers, queue: CudaQueue, num_threads: int) -> None:
-    """Have the kernels of all kinds of steps compiled, so many at a time, and do two small steps, which load theirs.
+    """Have the kernels of all kinds of steps compiled and loaded, so many at a time, and do two small steps.
 
     run: launches a step, and the choice of its tokens.
     """
@@ -58,10 +58,13 @@ def padding_step(lengths: Sequence[int], spare_block: int, block_size: int) -> B
 
 
 def mixed_lengths(most_tokens: int, most_seqs: int, longest: int) -> Iterator[list[int]]:
-    """Lengths of the requests of steps of ever more tokens, up to `MOST_TOKENS`; the last has one, where there may be several.
+    """Lengths of the requests of steps: of one request first, then of ever more tokens, up to `MOST_TOKENS`, where the last
+    request has one, if there may be several.
 
     Launchers tell apart how large a step is, by powers of two at the finest, and Triton whether a number is a multiple of 16.
     """
+    # Its single row of logits is multiplied as those of no other step are.
+    yield [min(4, most_tokens, longest)]
     most = min(most_tokens, MOST_TOKENS, (most_seqs - 1) * longest + 1 if most_seqs > 1 else longest)
     single = [1] if most_seqs > 1 else []
     tokens = {min(power - less, most) for power in (4, 16, 32, 64, 128, 256, MOST_TOKENS) for less in (0, 1)}
@@ -71,10 +74,13 @@ def mixed_lengths(most_tokens: int, most_seqs: int, longest: int) -> Iterator[li
 
 
 def sampling_batches() -> list[SamplingBatch]:
-    """Of a row each: one that takes the most likely token, and one that chooses at random, with penalties."""
-    greedy = SamplingParams(temperature=0.0)
-    chance = SamplingParams(temperature=1.0, top_p=0.9, repetition_penalty=1.1, frequency_penalty=0.1)
+    """Of a row each: one that takes the most likely token and one that chooses at random, each without penalties and with."""
+    every = [
+        SamplingParams(temperature=temperature, repetition_penalty=penalty).resolved({}, 1)
+        for temperature in (0.0, 1.0)
+        for penalty in (1.0, 1.1)
+    ]
     return [
         SamplingBatch.of([SamplingState(NewRequest(RequestKey("warm-up", 0), (0,), 1, params, seed=0), vocab_size=1)])
-        for params in (greedy.resolved({}, 1), chance.resolved({}, 1))
+        for params in every
     ]
