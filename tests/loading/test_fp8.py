@@ -73,7 +73,8 @@ def test_other_ways_are_refused_in_a_sentence(described: object, words: str) -> 
 
 def test_scales_belong_to_their_weights_and_those_of_activations_are_left_out(tmp_path: Path) -> None:
     scale = torch.rand(130, 1)
-    tensors = {"a.weight": CODES, "a.weight_scale": scale, "a.input_scale": torch.ones(1), "b.weight": torch.ones(3)}
+    tensors = {"a.weight": CODES, "a.weight_scale": scale, "b.weight": torch.ones(3)}
+    tensors |= {f"a.{kind}_scale": torch.ones(1) for kind in ("input", "output", "activation", "q", "k", "v", "kv")}
     checkpoint = opened(tmp_path, compressed("channel"), tensors)
     assert {name: info.format for name, info in checkpoint.tensors.items()} == {"a.weight": "fp8", "b.weight": "F32"}
     read = checkpoint.read("a.weight")

@@ -74,7 +74,7 @@ def test_quantization_leaves_tables_and_head_dense(quantization: str, element: f
 
 def test_rows_that_are_no_whole_units_stay_dense() -> None:
     spec = llama_spec(
-        hidden_size=24, intermediate_size=40, num_layers=1, num_heads=1, num_kv_heads=1, vocab_size=8, context_length=64
+        hidden_size=12, intermediate_size=20, num_layers=1, num_heads=1, num_kv_heads=1, vocab_size=8, context_length=64
     )
     for quantization in ("int8", "int4", "fp8"):
         assert holding(spec, quantization=quantization).weight_bytes == holding(spec).weight_bytes

@@ -33,8 +33,8 @@ def inspect(
         str,
         typer.Option(
             metavar="|".join(DTYPES),
-            help="Number format that torch computes in (devices cuda and reference); auto: as on the CPU, where weights "
-            "stay as they are stored.",
+            help="Number format that torch computes in (device reference); auto: as on the CPU, where weights stay as they "
+            "are stored.",
         ),
     ] = "auto",
     quantization: Annotated[

@@ -25,7 +25,7 @@ KNOWN = (
     "the formats of GGUF files",
 )
 _SCALE_NAMES = ("{}_scale_inv", "{}_scale")
-_OF_ACTIVATIONS = re.compile(r".*\.(?:input|output|q|k|v|kv)_scale")
+_OF_ACTIVATIONS = re.compile(r".*\.(?:input|output|activation|q|k|v|kv)_scale")
 _SCALE_DTYPES = ("F32", "BF16", "F16")
 
 

@@ -11,7 +11,7 @@ from pagoda.planning.cuda_formats import packed_format
 from pagoda.planning.cuda_sampling import sampler_bytes
 from pagoda.planning.cuda_step import WORD, step_bytes
 from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS, SPARE_BLOCKS, logit_slice_rows
-from pagoda.planning.formats import DENSE_FORMATS, element_bytes, weight_format
+from pagoda.planning.formats import DENSE_FORMATS, FP8_BLOCK, element_bytes, weight_format
 from pagoda.planning.holding import FormatOf, HeldFormat, Holding, Workspace, format_name, weight_bytes
 from pagoda.planning.kv_format import KV_FORMATS, KVHeld
 from pagoda.planning.memory import kv_block_bytes, num_blocks_for
@@ -57,7 +57,10 @@ def _holding(spec: ModelSpec, stored: FormatOf, settings: CudaSettings) -> Holdi
     weights = {weight.name: weight for weight in spec.weights}
 
     def is_one(names: Sequence[str]) -> bool:
-        return len({format_name(held, weights[name]) for name in names}) == 1
+        formats = {format_name(held, weights[name]) for name in names}
+        # Blocks of fp8 begin with a matrix's first row, so only whole ones can be followed by another matrix.
+        is_cut = "fp8_block" in formats and any(weights[name].shape[0] % FP8_BLOCK for name in names[:-1])
+        return len(formats) == 1 and not is_cut
 
     arena = cache(partial(CudaArena(spec, is_one).num_bytes, element_bytes(settings.dtype)))
     kv_held = CUDA_KV_FORMATS[settings.kv_dtype]

@@ -43,6 +43,8 @@ class CudaWeightOps:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._uploader.finish()
+        if self.device.type == "cuda":  # torch keeps what loading took, in pieces that nothing later has the size of
+            torch.cuda.empty_cache()
 
     def vector(self, stored: StoredTensor) -> CudaWeight:
         vector = self._floats([stored])
