@@ -31,7 +31,7 @@ def test_a_mixed_step_by_hand() -> None:
         "seq_lens": [5],
         "block_table": [[7, 2]],
         "logit_rows": [4],
-        "new_blocks": [7, 2],
+        "new_blocks": [2],
     }
     prepared.running[0].arrived(5, 33)
     new = [request("b", [20, 21, 22, 23, 24, 25, 26, 27, 28])]
@@ -44,7 +44,7 @@ def test_a_mixed_step_by_hand() -> None:
         "seq_lens": [6, 6],
         "block_table": [[7, 2, 0], [0, 9, 3]],
         "logit_rows": [0],
-        "new_blocks": [0, 9, 3],
+        "new_blocks": [9, 3],
     }
     assert prepared.sampling_rows.tolist() == [0]
     prepared.running[0].arrived(6, 34)
@@ -188,7 +188,12 @@ def test_any_schedule_is_what_a_naive_layout_says(data: st.DataObject) -> None:
         assert arrays["slot_mapping"] == [tables[n][p // block_size] * block_size + p % block_size for n, p in at]
         assert arrays["seq_lens"] == [each.start + each.num_tokens for each in rows]
         assert arrays["logit_rows"] == [i for i, (name, position) in enumerate(at) if position == len(tokens[name]) - 1]
-        assert arrays["new_blocks"] == [block for each in rows for block in each.new_block_ids]
+        assert arrays["new_blocks"] == [
+            block
+            for each in rows
+            for index, block in enumerate(tables[each.key.request_id])
+            if block in each.new_block_ids and (index + 1) * block_size > each.start + each.num_tokens
+        ]
         width = max(len(tables[each.key.request_id]) for each in rows)
         padded = [(tables[each.key.request_id] + [0] * width)[:width] for each in rows]
         assert arrays["block_table"] == padded

@@ -22,7 +22,7 @@ class Batch:
     seq_lens [S]             tokens of request s in the cache once this step has written its own
     block_table [S, B]       block ids of request s in order, B the most any of them has; unused entries are 0
     logit_rows [R]           which of the T tokens get logits, ascending
-    new_blocks [N]           blocks to zero before anything else
+    new_blocks [N]           blocks to zero before anything else; new ones that this step fills completely are not among them
     """
 
     input_ids: Int64

@@ -189,7 +189,12 @@ class InputBatch:
             block, offset = np.divmod(positions, size)
             slot_mapping = block_table[row_of_token, block].astype(np.int64) * size + offset
         logit_rows, sampling_rows, sampling_logits, prompts = _logit_rows(rows, running, query_start_loc[1:].tolist())
-        new_blocks = [block for row in rows for block in row.new_block_ids[row.num_shared_blocks :]] + self._lost
+        new_blocks = self._lost + [
+            block
+            for row, known in zip(rows, running, strict=True)
+            if row.new_block_ids
+            for block in _not_filled(row, known, size)
+        ]
         self._lost = []
         batch = Batch(
             input_ids=input_ids,
@@ -205,6 +210,13 @@ class InputBatch:
             running[index].tokens.append(on_its_way(place))
         keys = tuple([row.key for row in rows])
         return PreparedStep(step.step, keys, tuple(running), batch, sampling_rows, sampling_logits, prompts)
+
+
+def _not_filled(row: ScheduledRow, known: Running, block_size: int) -> Sequence[int]:
+    """Those of the row's blocks that are new, but for the ones all of whose positions this step computes."""
+    new = row.new_block_ids[row.num_shared_blocks :]
+    first = len(known.blocks) - len(new)
+    return new[max(known.num_computed // block_size - first, 0) :]
 
 
 def _block_table(running: Sequence[Running]) -> Int32:
