@@ -113,7 +113,7 @@ def test_q_turned_and_k_and_v_stored(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cache is not None])
 def test_a_cache_of_8_bits_cuts_off_what_is_beyond_its_range(name: str) -> None:
     case = CASES[name]
-    qkv = 200 * random(case.num_tokens, (case.heads + 2 * case.kv_heads) * case.head_dim, dtype=case.dtype)
+    qkv = 400 * random(case.num_tokens, (case.heads + 2 * case.kv_heads) * case.head_dim, dtype=case.dtype)
 
     keys, wanted_keys, values, wanted_values = run(case, qkv)
 
