@@ -22,7 +22,6 @@ from pagoda.telemetry.steps import StepRecord
 
 BLOCK_SIZE = 16
 SEED = 0
-WARM_UP_TOKENS = 8
 LAST_STEPS = 16
 
 
@@ -53,13 +52,13 @@ def run(
             kv_bytes=llm.held.kv_bytes,
         )
         for batch in batches:
-            graphs.wait_for(llm, batch, partial(bench.generate, batch, sizes.prompt_tokens, WARM_UP_TOKENS))
+            graphs.wait_for(llm, batch, partial(bench.generate, batch, sizes.prompt_tokens, sizes.warm_up_tokens))
         report(graphs=graphs.state(llm))
         before = allocations()
         for batch in batches:
             report(**{f"decode {batch}": bench.decode(batch, sizes.prompt_tokens, sizes.output_tokens)})
         for prompts, tokens in prefills:
-            report(**{f"prefill {prompts} x {tokens}": bench.prefill(prompts, tokens, repeats=3)})
+            report(**{f"prefill {prompts} x {tokens}": bench.prefill(prompts, tokens, sizes.prefill_repeats)})
         after = allocations()
         report(allocations={name: after[name] - before[name] for name in after})
         for batch in profiled:

@@ -77,7 +77,7 @@ def _run_all(options: argparse.Namespace, sizes: Sizes, until: float, out: Path,
     with open(out / "log.txt", "w", encoding="utf-8") as log:
         for stage in (stage for stage in every if stage.name in wanted):
             begun = time.monotonic()
-            seconds = min(stage.seconds, until - begun)
+            seconds = min(stage.seconds * sizes.patience, until - begun)
             outcome, words = "no time was left", ""
             if seconds >= LEAST_SECONDS:
                 outcome, words = run_apart(_command(stage, options, folder, seconds), seconds, environment)

@@ -30,6 +30,8 @@ class Sizes:
     prefills: (prompts, tokens of each). read_bytes, copy_bytes, product: of the ceilings' measurements.
     tests: patterns of test files. sanitized_tests: how many tests of a file the sanitizer looks at.
     agreeing_…: of the comparison with the reference; prompts have up to agreeing_prompt tokens, answers agreeing_tokens.
+    tuned: rows of products, and matrices as (outputs, inputs, whether they are a gate's two halves).
+    patience: what the stages' times are multiplied by.
     """
 
     models: Mapping[str, ModelShape]
@@ -37,7 +39,9 @@ class Sizes:
     some_batches: tuple[int, ...]
     prompt_tokens: int
     output_tokens: int
+    warm_up_tokens: int
     prefills: tuple[tuple[int, int], ...]
+    prefill_repeats: int
     max_batched_tokens: int
     read_bytes: int
     copy_bytes: int
@@ -49,12 +53,23 @@ class Sizes:
     agreeing_batches: tuple[int, ...]
     agreeing_prompt: int
     agreeing_tokens: int
+    tuned: tuple[tuple[int, tuple[tuple[int, int, bool], ...]], ...]
+    patience: float = 1
 
 
 def _models(llama: ModelShape, qwen3: ModelShape) -> dict[str, ModelShape]:
     few = {f"{shape.family}-2-layers": replace(shape, num_hidden_layers=2) for shape in (llama, qwen3)}
     return {"llama": llama, "qwen3": qwen3, **few}
 
+
+# Of LLaMA-7B: gate and up, Q and K and V, down, out of attention, head.
+_PRODUCTS = (
+    (22_016, 4096, True),
+    (12_288, 4096, False),
+    (4096, 11_008, False),
+    (4096, 4096, False),
+    (32_000, 4096, False),
+)
 
 FULL = Sizes(
     models=_models(
@@ -65,38 +80,48 @@ FULL = Sizes(
     some_batches=(1, 64),
     prompt_tokens=512,
     output_tokens=128,
+    warm_up_tokens=8,
     prefills=((1, 2048), (64, 512)),
+    prefill_repeats=3,
     max_batched_tokens=8192,
     read_bytes=4 << 30,
     copy_bytes=2 << 30,
     product=8192,
     repeats=20,
-    tests=("tests/kernels/test_triton_*.py", "tests/sampling/test_*cuda*.py", "tests/parity/test_cuda*.py"),
+    tests=(
+        "tests/kernels/test_triton_*.py",
+        *(f"tests/{part}/test_cuda_*.py" for part in ("kernels", "parity", "runner", "sampling", "engine")),
+    ),
     sanitized_tests=4,
     agreeing_dtypes=("float32", "bfloat16"),
     agreeing_batches=(1, 3, 17, 64),
     agreeing_prompt=200,
     agreeing_tokens=16,
+    tuned=tuple((rows, _PRODUCTS) for rows in (1, 16, 64, 4)),
 )
 TINY = Sizes(
     models=_models(
-        ModelShape("llama", 64, 96, 2, 4, 4, 16, 320, 256, 10000.0, False),
-        ModelShape("qwen3", 32, 48, 2, 4, 2, 16, 512, 256, 1e6, True),
+        ModelShape("llama", 32, 48, 1, 2, 2, 16, 260, 256, 10000.0, False),
+        ModelShape("qwen3", 32, 48, 1, 4, 2, 16, 260, 256, 1e6, True),
     ),
-    batches=(1, 3),
+    batches=(2, 3),
     some_batches=(2,),
-    prompt_tokens=12,
-    output_tokens=6,
-    prefills=((1, 24), (2, 12)),
+    prompt_tokens=6,
+    output_tokens=4,
+    warm_up_tokens=1,
+    prefills=((1, 20),),
+    prefill_repeats=1,
     max_batched_tokens=64,
-    read_bytes=1 << 19,
+    read_bytes=1 << 18,
     copy_bytes=1 << 16,
     product=64,
-    repeats=2,
-    tests=("tests/kernels/test_triton_products_epilogue.py",),
+    repeats=1,
+    tests=("tests/kernels/test_cuda_step.py",),
     sanitized_tests=1,
     agreeing_dtypes=("float32",),
-    agreeing_batches=(1, 3),
-    agreeing_prompt=20,
-    agreeing_tokens=4,
+    agreeing_batches=(1, 2),
+    agreeing_prompt=10,
+    agreeing_tokens=2,
+    tuned=((1, ((16, 32, False),)),),
+    patience=10,
 )

@@ -49,4 +49,5 @@ def stages(sizes: Sizes) -> list[Stage]:
         engine("qwen3", 50, model="qwen3", batches=(least, most), profiled=(least,)),
         engine("deterministic", 50, batches=some, prefills=sizes.prefills[:1], deterministic=True),
         Stage("compute-sanitizer", 90, "kernel_tests:run_sanitized"),
+        Stage("tuning", 240, "tuning:run"),
     ]

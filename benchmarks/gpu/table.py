@@ -67,6 +67,9 @@ def _stage(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"  graphs of decode: {figures['graphs']['captured']} {figures['graphs']['problem'] or ''}"
     if figures.get("allocations"):
         yield f"  allocations while measuring: {figures['allocations']}"
+    for entry in figures.get("products", ()):
+        shape = f"{entry['outputs']} x {entry['inputs']}{', gate' if entry['is_gated'] else ''}, {entry['rows']} rows"
+        yield f"  {shape}: {entry['microseconds']} us, {entry['tilings'][:1]}"
     yield from _agreement(figures)
     yield from _tests(figures)
 
