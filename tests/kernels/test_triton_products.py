@@ -46,6 +46,18 @@ def test_tiles(dtype: torch.dtype, outputs: int, inputs: int, rows: int, splits:
     assert not machine.counters.any()
 
 
+@pytest.mark.parametrize("gate", [None, "silu"])
+@pytest.mark.parametrize(("outputs", "inputs"), [(48, 80), (24, 344), (24, 50)])
+def test_tiles_by_descriptor(outputs: int, inputs: int, gate: Activation | None) -> None:
+    """Rows of 50 do not begin at 16 bytes: these are loaded without one."""
+    x, values = random(5, inputs, dtype=F16) / 4, random(outputs, inputs, dtype=F16)
+    num_outputs = outputs if gate is None else outputs // 2
+    epilogue = Epilogue(torch.full((5, num_outputs), float("nan"), dtype=F16, device=DEVICE), gate=gate)
+    tiling = Tiling("tiled", 16, 16, 32, splits=2, by_descriptor=True)
+    tiled(x, values, epilogue, machine_for(F16), tiling)
+    check_product(x, values, epilogue)
+
+
 def test_many_tiles_of_rows() -> None:
     """More than one group of them, the last not full."""
     x, values = random(16 * 17 + 3, 16, dtype=F16), random(40, 16, dtype=F16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pagoda.ops.cuda.tiled import _tiled
 from tests.kernels.aot_epilogues import GATED, PLAIN, RESIDUAL
 from tests.kernels.triton_aot import variant
@@ -10,6 +12,7 @@ _COMMON = {
     "x_ptr": "*bf16",
     "x_stride": "i32:16",
     "values_ptr": "*bf16",
+    "values_descriptor": None,
     "partials_ptr": "*fp32",
     "counters_ptr": "*i32",
     "num_rows": "i32",
@@ -18,6 +21,12 @@ _COMMON = {
     "splits": "i32",
 }
 _FLOAT = _COMMON | {"x_ptr": "*fp32", "values_ptr": "*fp32"}
+
+_HOPPER = {"architectures": (90,)}
+
+
+def _described(outputs: int, inputs: int) -> dict[str, Any]:
+    return _COMMON | {"values_descriptor": f"tensordesc<bf16[{outputs},{inputs}]>"}
 
 
 def _few(rows: int, inputs: int, stages: int) -> dict[str, int]:
@@ -37,6 +46,8 @@ def _fixed(outputs: int, inputs: int) -> dict[str, int]:
 
 
 VARIANTS = [
+    variant(_tiled, "16 rows, split, described", **_few(16, 128, 4), **_described(64, 128), **RESIDUAL, **_HOPPER),
+    variant(_tiled, "16 rows, gated, described", **_few(16, 64, 4), **_described(64, 64), **GATED, **_HOPPER),
     variant(_tiled, "16 rows, norm, split", **_few(16, 128, 4), **_COMMON, **PLAIN),
     variant(_tiled, "16 rows, residual, split", **_few(16, 128, 4), **_COMMON, **RESIDUAL),
     variant(_tiled, "16 rows, gated, split", **_few(16, 64, 4), **_COMMON, **GATED),

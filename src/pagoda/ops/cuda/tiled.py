@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pagoda.ops.cuda.epilogue import Epilogue, finish
 from pagoda.ops.cuda.machine import Machine
@@ -25,10 +26,14 @@ def tiled(x: torch.Tensor, values: torch.Tensor, epilogue: Epilogue, machine: Ma
     """
     (num_rows, num_outputs), num_inputs = epilogue.out.shape, values.shape[1]
     row_tiles, output_tiles = triton.cdiv(num_rows, tiling.rows), triton.cdiv(num_outputs, tiling.outputs)
+    descriptor = None
+    if tiling.by_descriptor and can_describe(values):
+        descriptor = TensorDescriptor.from_tensor(values, [tiling.outputs, tiling.inputs])
     _tiled[(row_tiles * output_tiles, tiling.splits)](
         x,
         x.stride(0),
         values,
+        descriptor,
         machine.partials,
         machine.counters,
         num_rows=num_rows,
@@ -46,11 +51,17 @@ def tiled(x: torch.Tensor, values: torch.Tensor, epilogue: Epilogue, machine: Ma
     )
 
 
+def can_describe(values: torch.Tensor) -> bool:
+    """Whether the GPU's unit that copies tiles (TMA, from capability 9.0 on) can fetch from it: rows begin at 16 bytes."""
+    return values.data_ptr() % 16 == 0 and values.stride(0) * values.itemsize % 16 == 0
+
+
 @triton.jit(do_not_specialize=["num_rows", "splits", "norm_columns"])
 def _tiled(
     x_ptr,
     x_stride,
     values_ptr,
+    values_descriptor,
     partials_ptr,
     counters_ptr,
     num_rows,
@@ -101,11 +112,17 @@ def _tiled(
     for step in tl.range(steps * split // splits, steps * (split + 1) // splits, num_stages=STAGES):
         inputs = step * BK + tl.arange(0, BK)
         across, down = inputs[None, :], inputs[:, None]
-        weights = tl.load(weights_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
+        if values_descriptor is not None:
+            weights = values_descriptor.load([output_tile * BN, step * BK])
+        else:
+            weights = tl.load(weights_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
         x = tl.load(x_ptr + down, mask=is_row & (down < num_inputs), other=0.0)
         first = tl.dot(weights, x, first, input_precision="ieee")
         if GATE != "":
-            others = tl.load(others_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
+            if values_descriptor is not None:
+                others = values_descriptor.load([num_outputs + output_tile * BN, step * BK])
+            else:
+                others = tl.load(others_ptr + across, mask=across < num_inputs, other=0.0, eviction_policy=EVICTION)
             second = tl.dot(others, x, second, input_precision="ieee")
     if IS_SPLIT:
         first, second, is_last = combined(

@@ -25,7 +25,7 @@ from pagoda.ops.cuda.blas import can_use_blas
 from pagoda.ops.cuda.dense_products import multiply
 from pagoda.ops.cuda.epilogue import Epilogue
 from pagoda.ops.cuda.machine import Machine
-from pagoda.ops.cuda.tuning import Tiling, choose, fits
+from pagoda.ops.cuda.tuning import HAS_DESCRIPTORS, Tiling, choose, fits
 
 # Weights are taken in turn from so many bytes of them, so that none is still in a cache.
 WEIGHT_BYTES = 512 << 20
@@ -105,9 +105,10 @@ def candidates(shape: Shape, rows: int, machine: Machine) -> Iterator[Tiling]:
         ]
     else:
         tiles = [(16, 256, 4), (32, 128, 4), (32, 256, 4), (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 8)]
+        descriptors = (False, True) if machine.capability >= HAS_DESCRIPTORS else (False,)
         others = [
-            Tiling("tiled", max(16, rows), outputs, inputs, splits, warps, stages)
-            for (outputs, inputs, warps), splits, stages in itertools.product(tiles, (1, 2, 4), (3, 4))
+            Tiling("tiled", max(16, rows), outputs, inputs, splits, warps, 4 if inputs <= 128 else 3, by_descriptor)
+            for (outputs, inputs, warps), splits, by_descriptor in itertools.product(tiles, (1, 2, 4), descriptors)
         ]
     for tiling in others:
         is_split_well = tiling.splits * tiling.inputs <= shape.inputs

@@ -21,6 +21,8 @@ from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS
 
 # Up to so many rows a product takes as long as reading its weights takes; then tensor cores begin to be the limit.
 SKINNY_ROWS = 64
+# From this capability on GPUs have a unit that copies tiles.
+HAS_DESCRIPTORS = (9, 0)
 MOST_SPLITS = 4
 STEPS_OF_A_SPLIT = 4
 # Bytes of shared memory a program may take, by capability ("CUDA C++ Programming Guide", technical specifications).
@@ -31,7 +33,8 @@ _SHARED_MEMORY_ELSEWHERE = 99 << 10
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """rows, outputs: of a program's tile; one row in a `gemv`. inputs: that it takes at once. splits: programs that share a
-    tile's inputs. All but these are powers of two; `blas` has no use for any of them."""
+    tile's inputs. All but these are powers of two. by_descriptor: `tiled` has the GPU's unit for it (TMA) fetch the weights,
+    where their layout allows that. `blas` has no use for any of them."""
 
     kernel: Literal["gemv", "tiled", "blas"]
     rows: int = 1
@@ -40,6 +43,7 @@ class Tiling:
     splits: int = 1
     num_warps: int = 4
     num_stages: int = 1
+    by_descriptor: bool = False
 
 
 def choose(
@@ -114,7 +118,7 @@ def _skinny_tiling(
     capability: tuple[int, int],
     is_gated: bool,
 ) -> Tiling:
-    """64 outputs by 128 inputs and 2 to 4 splits did best on an H200 with a 7B model's shapes at 2 to 16 rows.
+    """64 outputs by 128 inputs, by descriptors, in 2 to 4 splits did best on an H200 with a 7B model's shapes at 2 to 16 rows.
 
     Narrower tiles where these would leave multiprocessors without work. Half of the shared memory holds three or four stages
     where it can, so that a multiprocessor has two programs.
@@ -131,7 +135,8 @@ def _skinny_tiling(
     stage = (halves * outputs + rows) * inputs * itemsize
     shared = _SHARED_MEMORY.get(capability, _SHARED_MEMORY_ELSEWHERE)
     wanted = [stages for limit in (shared // 2, shared) for stages in (4, 3) if stages * stage <= limit]
-    return Tiling("tiled", rows, outputs, inputs, splits, num_stages=wanted[0] if wanted else 2)
+    by_descriptor = capability >= HAS_DESCRIPTORS and rows == 16
+    return Tiling("tiled", rows, outputs, inputs, splits, 4, wanted[0] if wanted else 2, by_descriptor)
 
 
 def fits(tiling: Tiling, shape: tuple[int, int], rows: int, *, is_gated: bool) -> bool:
