@@ -6,7 +6,8 @@ from typing import Any
 
 from pagoda.loading.resolve import open_checkpoint
 from pagoda.models.registry import family_for
-from pagoda.runner.cuda_runner import CudaRunner, build_cuda_runner
+from pagoda.runner.cuda_build import build_cuda_runner
+from pagoda.runner.cuda_runner import CudaRunner
 from pagoda.runner.device import Device
 from pagoda.runner.interface import LoadedRunner
 from pagoda.runner.torch_runner import TorchRunner, build_torch_runner

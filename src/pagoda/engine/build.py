@@ -127,7 +127,7 @@ class Engine:
     def _build_runner(self, config: EngineConfig, checkpoint: Checkpoint, progress: Progress) -> LoadedRunner:
         family, device = family_for(checkpoint.config), self.device
         if device.kind == "cuda":
-            from pagoda.runner.cuda_runner import build_cuda_runner
+            from pagoda.runner.cuda_build import build_cuda_runner
 
             return build_cuda_runner(
                 checkpoint,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,27 +10,15 @@ import numpy as np
 import torch
 
 from pagoda.core.step import RunnerOutput, SchedulerOutput
-from pagoda.errors import DoesNotFitError
-from pagoda.loading.checkpoint import Checkpoint
-from pagoda.models.family import Family
-from pagoda.models.weights import load_model
-from pagoda.ops.cuda.cache import allocate_cuda_kv
 from pagoda.ops.cuda.clear import BlockClearer
-from pagoda.ops.cuda.machine import Machine
-from pagoda.ops.cuda.program import CudaModel, build_model
-from pagoda.ops.cuda.weight_ops import CudaWeightOps
-from pagoda.planning.cuda_step import table_width
-from pagoda.planning.cuda_workspace import SPARE_BLOCKS, logit_slice_rows
+from pagoda.ops.cuda.program import CudaModel
 from pagoda.planning.ledger import HeldBytes
-from pagoda.planning.model_spec import ModelSpec
-from pagoda.progress import Progress, silent
 from pagoda.runner.batch import Batch
 from pagoda.runner.cuda_buffers import SentStep, StepBuffers
 from pagoda.runner.cuda_choosing import Choosing, ChosenTokens
-from pagoda.runner.cuda_graphs import CudaGraphBackend, StepGraphs
+from pagoda.runner.cuda_graphs import StepGraphs
 from pagoda.runner.cuda_queue import CudaQueue
 from pagoda.runner.cuda_warm_up import padding_step, sampling_batches, warm_up
-from pagoda.runner.device import Device
 from pagoda.runner.prepare import InputBatch, PreparedStep
 from pagoda.runner.requests import take_results
 from pagoda.sampling.cuda_sampler import CudaSampler
@@ -193,84 +180,3 @@ class CudaRunner:
 def _chooses_first_token(prepared: PreparedStep) -> bool:
     shares = zip(prepared.running, prepared.batch.seq_lens.tolist(), strict=True)
     return any(end <= request.num_prompt_tokens for request, end in shares)
-
-
-def build_cuda_runner(
-    checkpoint: Checkpoint,
-    family: Family,
-    spec: ModelSpec,
-    *,
-    device: Device,
-    num_blocks: int,
-    block_size: int,
-    max_num_seqs: int,
-    max_batched_tokens: int,
-    max_model_len: int,
-    real_vocab_size: int,
-    progress: Progress = silent,
-) -> CudaRunner:
-    """Load the model, record its programs, and allocate its KV cache and whatever steps need. The checkpoint may be closed
-    afterwards.
-
-    device: of kind "cuda". Where torch finds none, for tests, all of it runs on the CPU, in Triton's interpreter.
-    max_model_len: the longest sequence. real_vocab_size: tokens that there really are.
-    progress: told bytes of weights loaded.
-    Raises what `load_model` raises, and `DoesNotFitError` when the device's memory ends.
-    """
-    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    dtype, vocab_size = _DTYPES[device.dtype], min(real_vocab_size, spec.vocab_size)
-    try:
-        with torch.inference_mode():
-            with CudaWeightOps(place, dtype, device.quantization) as weights:
-                model = load_model(
-                    checkpoint, family, spec, weights, lambda done, total: progress("loading weights", done, total)
-                )
-            cache = allocate_cuda_kv(spec, num_blocks + SPARE_BLOCKS, block_size, place, _DTYPES[device.kv_dtype])
-            machine = Machine.of(place, dtype, is_deterministic=device.is_deterministic)
-            recorded = build_model(model.forward, cache, machine, max_tokens=max_batched_tokens, max_seqs=max_num_seqs)
-            queue = CudaQueue(place)
-            buffers = StepBuffers(
-                queue,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                width=table_width(num_blocks, block_size, max_model_len),
-                max_tokens=max_batched_tokens,
-                max_seqs=max_num_seqs,
-            )
-            chosen = ChosenTokens(queue, buffers.rows[-1])
-            rows = logit_slice_rows(max_batched_tokens, max_num_seqs)
-            sampler = CudaSampler(place, rows, vocab_size, machine.multiprocessors)
-            queue.finish()
-    except RuntimeError as error:
-        # On the CPU torch has no class of its own for this.
-        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            raise
-        raise DoesNotFitError(
-            f"{checkpoint.name}: {device} ran out of memory while loading weights and {num_blocks:,} KV blocks; "
-            "choose fewer num_kv_blocks, a smaller memory_fraction or a smaller model"
-        ) from error
-    runner = CudaRunner(
-        recorded,
-        InputBatch(num_blocks, block_size, max_num_seqs, vocab_size),
-        queue,
-        buffers=buffers,
-        chosen=chosen,
-        sampler=sampler,
-        graphs=StepGraphs(CudaGraphBackend() if place.type == "cuda" else None),
-        real_vocab_size=vocab_size,
-        held=HeldBytes(weights.num_bytes, cache.num_bytes // (num_blocks + SPARE_BLOCKS) * num_blocks),
-    )
-    if place.type == "cuda":
-        # In a thread that ends: then torch hands its BLAS library's handle and workspace on to the next one that needs them,
-        # the engine's, instead of making others there while somebody waits.
-        with ThreadPoolExecutor(1, "warm-up") as thread:
-            thread.submit(runner.warm_up, device.threads).result()
-    return runner
-
-
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "fp8": torch.float8_e4m3fn,
-}
