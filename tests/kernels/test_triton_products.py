@@ -148,17 +148,18 @@ def test_a_gate_after_the_library_takes_as_many_rows_as_there_is_room_for() -> N
     check_product(x, values, Epilogue(out, gate="silu"))
 
 
-def test_a_rows_result_does_not_depend_on_the_others() -> None:
-    machine = machine_for(F16, is_deterministic=True)
-    x, weight = random(70, 200, dtype=F16), weight_of(random(72, 200, dtype=F16), bias=random(72))
+@pytest.mark.parametrize(("dtype", "out_dtype", "step"), [(F16, F16, 1), (F16, F32, 9), (F32, F32, 9)])
+def test_a_rows_result_does_not_depend_on_the_others(dtype: torch.dtype, out_dtype: torch.dtype, step: int) -> None:
+    machine = machine_for(dtype, is_deterministic=True)
+    x, weight = random(70, 200, dtype=dtype), weight_of(random(72, 200, dtype=dtype), bias=random(72))
 
     def of(rows: torch.Tensor) -> torch.Tensor:
-        out = torch.empty(len(rows), 72, dtype=F16, device=DEVICE)
+        out = torch.empty(len(rows), 72, dtype=out_dtype, device=DEVICE)
         product(rows, weight, out, machine)
         return out
 
     together = of(x)
-    for count in range(1, 70):
+    for count in range(1, 70, step):
         assert torch.equal(of(x[:count]), together[:count])
     assert torch.equal(of(x.flip(0)), together.flip(0))
 
