@@ -126,6 +126,14 @@ def test_numbers_on_the_edge_of_two_tokens() -> None:
     assert token_ids == [0, 750, 2999, 1499]
 
 
+def test_the_largest_tokens_each_in_a_chunk_of_its_own() -> None:
+    logits = torch.full((3, VOCAB), -20.0)
+    logits[:, [450, 5, 300, 150]] = torch.tensor([4.0, 3.0, 2.0, 1.0])
+    batch = SamplingBatch.of([new_state(VOCAB, top_k=top_k, temperature=100.0) for top_k in (2, 3, 4)])
+    last = dataclasses.replace(batch, uniforms=np.full(3, np.nextafter(1, 0)))
+    assert launched(logits, last, VOCAB)[0] == [5, 300, 150]
+
+
 @triton.jit
 def nuclei(top_p, totals, out):
     at = tl.program_id(0)
