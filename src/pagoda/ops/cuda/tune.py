@@ -107,7 +107,16 @@ def candidates(shape: Shape, rows: int, machine: Machine) -> Iterator[Tiling]:
         tiles = [(16, 256, 4), (32, 128, 4), (32, 256, 4), (64, 64, 4), (64, 128, 4), (128, 64, 4), (128, 128, 8)]
         descriptors = (False, True) if machine.capability >= HAS_DESCRIPTORS else (False,)
         others = [
-            Tiling("tiled", max(16, rows), outputs, inputs, splits, warps, 4 if inputs <= 128 else 3, by_descriptor)
+            Tiling(
+                "tiled",
+                max(16, rows),
+                outputs,
+                inputs,
+                splits,
+                warps,
+                4 if outputs * inputs <= 8192 else 3,
+                by_descriptor,
+            )
             for (outputs, inputs, warps), splits, by_descriptor in itertools.product(tiles, (1, 2, 4), descriptors)
         ]
     for tiling in others:
