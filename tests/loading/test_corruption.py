@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -11,9 +12,17 @@ import pytest
 
 from pagoda.errors import PagodaError
 from pagoda.loading.resolve import open_checkpoint
-from pagoda.planning.formats import FORMATS
+from pagoda.planning.formats import FORMATS, FP8_FORMATS
 from pagoda.quantization import dequantize
-from tests.loading.files import huggingface_directory, tiny_gguf, tiny_safetensors
+from tests.fp8_model import compressed
+from tests.loading.files import (
+    TINY_CONFIG,
+    entry,
+    huggingface_directory,
+    safetensors_bytes,
+    tiny_gguf,
+    tiny_safetensors,
+)
 from tests.soak import soak_count
 
 COUNT = soak_count(2000)
@@ -31,6 +40,21 @@ def write_safetensors(directory: Path, content: bytes) -> str:
     return str(huggingface_directory(directory, weights=content))
 
 
+def write_fp8(directory: Path, content: bytes) -> str:
+    return str(huggingface_directory(directory, {**TINY_CONFIG, "quantization_config": FP8}, content))
+
+
+def write_fp8_config(directory: Path, content: bytes) -> str:
+    huggingface_directory(directory, weights=tiny_fp8())
+    (directory / "config.json").write_bytes(content)
+    return str(directory)
+
+
+def tiny_fp8() -> bytes:
+    header = {"a": entry((2, 4), 0, 8, "F8_E4M3"), "a_scale": entry((2, 1), 8, 12, "BF16"), "b": entry((1,), 12, 16)}
+    return safetensors_bytes(header, bytes(range(16)))
+
+
 def write_config(directory: Path, content: bytes) -> str:
     huggingface_directory(directory)
     (directory / "config.json").write_bytes(content)
@@ -46,10 +70,13 @@ def write_index(directory: Path, content: bytes) -> str:
 
 CONFIG = b"""{"model_type": "llama", "rope_parameters": {"full_attention": {"rope_theta": 1.5, "rope_type": "linear"}},
  "eos_token_id": [1, 2], "text_config": {"hidden_size": 4}, "n_embd": null}"""
+FP8 = compressed("channel")
 KINDS: dict[str, tuple[Callable[[Path, bytes], str], bytes]] = {
     "gguf": (write_gguf, tiny_gguf()),
     "safetensors": (write_safetensors, tiny_safetensors()),
     "config": (write_config, CONFIG),
+    "fp8": (write_fp8, tiny_fp8()),
+    "fp8-config": (write_fp8_config, json.dumps({**TINY_CONFIG, "quantization_config": FP8}).encode()),
     "index": (write_index, b'{"metadata": {}, "weight_map": {"a": "1.safetensors", "b": "1.safetensors"}}'),
 }
 
@@ -79,7 +106,7 @@ def outcome(model: str) -> bool:
     for name, info in checkpoint.tensors.items():
         stored = checkpoint.read(name)
         assert stored.data.size == info.num_bytes
-        if info.format in FORMATS:
+        if info.format in FORMATS | FP8_FORMATS:
             assert dequantize(stored).shape == info.shape
     checkpoint.close()
     return True
