@@ -19,6 +19,7 @@ from pagoda.ops.cuda.program import CudaModel, build_model
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 from pagoda.planning.cuda_arena import CudaArena
 from pagoda.planning.model_spec import ModelSpec
+from tests.models.fakes import LLAMA
 from tests.parity.configs import CONFIGS
 from tests.planning.test_native_holding import REAL
 from tests.soak import soak_count
@@ -129,3 +130,11 @@ def test_the_arena_of_any_model_is_the_recorded_one(seed: int) -> None:
         del config["head_dim"], config["num_key_value_heads"]
         config |= {"num_attention_heads": rng.choice((1, 2, 4)), "n_inner": config["intermediate_size"]}
     check_arena(config, rng.choice(LIMITS), mixed(seed), rng.choice((torch.float32, torch.bfloat16)))
+
+
+@pytest.mark.parametrize("inner", [330, 400, 470])
+def test_a_gate_in_another_format_than_up_goes_through_memory(inner: int) -> None:
+    """Of these sizes its tensor is what makes the arena of few rows the largest."""
+    config = {**LLAMA, "hidden_size": 320, "intermediate_size": inner}
+    for format_of in (one_format, lambda name: name):
+        check_arena(config, (1, 1), format_of)

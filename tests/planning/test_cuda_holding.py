@@ -134,3 +134,20 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(changes: dict[
     assert plan_memory(held, LEAST, usable_bytes=needed).num_blocks == 16
     with pytest.raises(DoesNotFitError, match=remedy):
         plan_memory(held, LEAST, usable_bytes=needed - 1)
+
+
+def test_blocks_of_fp8_that_are_cut_leave_a_gate_without_its_product() -> None:
+    """Up cannot follow a gate whose rows are not whole blocks, so their outputs go through memory: of one row here."""
+    one = {"max_batched_tokens": 1, "max_num_seqs": 1, "max_model_len": 16}
+    for inner, is_cut in ((384, False), (392, True)):
+        spec = llama_spec(
+            hidden_size=320,
+            intermediate_size=inner,
+            num_layers=2,
+            num_heads=2,
+            num_kv_heads=1,
+            vocab_size=8,
+            context_length=64,
+        )
+        blocks, rows = (holding(spec, stored).workspace(**one) for stored in ("fp8_block", "fp8"))
+        assert (blocks > rows) == is_cut
