@@ -18,11 +18,13 @@ from gpu.device import config_of_device
 from gpu.report import read_json
 from gpu.sizes import Sizes
 from pagoda import LLM, SamplingParams
+from pagoda.errors import DoesNotFitError
 from pagoda.telemetry.steps import StepRecord
 
 BLOCK_SIZE = 16
 SEED = 0
 LAST_STEPS = 16
+PROFILED_TOKENS = 256
 
 
 def run(
@@ -33,15 +35,19 @@ def run(
     prefills: Sequence[tuple[int, int]] = (),
     profiled: Sequence[int] = (),
     eager: Sequence[int] = (),
+    only_starts: bool = False,
     **config: Any,
 ) -> None:
     """model: the name of its folder. What is measured beyond the start: decode of `batches`, `prefills` as (prompts, tokens of
-    each), decode of `profiled` kernel by kernel, and of `eager` without graphs.
-    config: further settings of the engine."""
+    each), decode of `profiled` kernel by kernel, and of `eager` without graphs; with only_starts nothing of it, but the engine is
+    the one for it. config: further settings of the engine."""
     sizes, report = context.sizes, context.report
     read_rate = read_json(context.folder / "ceilings.json").get("read_bytes_per_second")
-    loads = [(batch, sizes.prompt_tokens + sizes.output_tokens) for batch in batches]
-    with open_llm(context.folder / model, sizes, [*loads, *prefills] or [(1, 2 * BLOCK_SIZE)], **config) as llm:
+    decodes = [(batch, sizes.prompt_tokens + sizes.output_tokens) for batch in batches]
+    opened, left_out = _largest_that_fits(context, model, [*decodes, *prefills] or [(1, 2 * BLOCK_SIZE)], config)
+    batches = [batch for batch, load in zip(batches, decodes, strict=True) if load not in left_out]
+    prefills = [load for load in prefills if load not in left_out]
+    with opened as llm:
         bench = Bench(llm, read_rate)
         bench.generate(1, BLOCK_SIZE, 1)
         report(
@@ -51,6 +57,8 @@ def run(
             weight_bytes=llm.held.weight_bytes,
             kv_bytes=llm.held.kv_bytes,
         )
+        if only_starts:
+            return
         for batch in batches:
             graphs.wait_for(llm, batch, partial(bench.generate, batch, sizes.prompt_tokens, sizes.warm_up_tokens))
         report(graphs=graphs.state(llm))
@@ -61,7 +69,7 @@ def run(
             report(**{f"prefill {prompts} x {tokens}": bench.prefill(prompts, tokens, sizes.prefill_repeats)})
         after = allocations()
         report(allocations={name: after[name] - before[name] for name in after})
-        for batch in profiled:
+        for batch in (batch for batch in profiled if batch in batches):
             report(**{f"profile {batch}": bench.profile(batch, sizes.prompt_tokens)})
         if eager:
             graphs.switch_off(llm)
@@ -69,15 +77,34 @@ def run(
             report(**{f"without graphs, decode {batch}": bench.decode(batch, sizes.prompt_tokens, sizes.output_tokens)})
 
 
+def _largest_that_fits(
+    context: Context, model: str, loads: Sequence[tuple[int, int]], config: dict[str, Any]
+) -> tuple[LLM, dict[tuple[int, int], str]]:
+    """The engine for all of these loads, but those that the GPU is too small for; and why each was left out."""
+    left_out: dict[tuple[int, int], str] = {}
+    while True:
+        fitting = [load for load in loads if load not in left_out]
+        try:
+            return open_llm(context.folder / model, context.sizes, fitting, **config), left_out
+        except DoesNotFitError as error:
+            if len(fitting) == 1:
+                raise
+            largest = max(fitting, key=lambda load: load[0] * load[1])
+            left_out[largest] = str(error)
+            context.report(left_out=[f"{count} x {tokens}: {why}" for (count, tokens), why in left_out.items()])
+
+
 def open_llm(model: Path, sizes: Sizes, loads: Sequence[tuple[int, int]], **config: Any) -> LLM:
     """loads: (sequences at once, tokens of each at its end): the cache is as large as the largest needs."""
+    max_model_len = max(tokens for _, tokens in loads) + PROFILED_TOKENS
+    blocks = [count * (tokens // BLOCK_SIZE + 2) for count, tokens in loads]
     settings: dict[str, Any] = {
         "max_num_seqs": max(count for count, _ in loads),
         "max_batched_tokens": sizes.max_batched_tokens,
         "max_prefill_chunk": sizes.max_batched_tokens,
-        "max_model_len": max(tokens for _, tokens in loads) + BLOCK_SIZE,
+        "max_model_len": max_model_len,
         "block_size": BLOCK_SIZE,
-        "num_kv_blocks": max(count * (tokens // BLOCK_SIZE + 2) for count, tokens in loads),
+        "num_kv_blocks": max(*blocks, max_model_len // BLOCK_SIZE + 1),
         "memory_fraction": 0.95,
         "prefix_cache": False,
     }
@@ -153,7 +180,7 @@ class Bench:
 
         with profile(activities=[ProfilerActivity.CUDA]):
             self.generate(1, BLOCK_SIZE, 2)  # the profiler's own start takes a second
-        sampling = SamplingParams(temperature=0.0, max_tokens=256 if batch < 64 else 96, ignore_eos=True)
+        sampling = SamplingParams(temperature=0.0, max_tokens=PROFILED_TOKENS if batch < 64 else 96, ignore_eos=True)
         prompts = [self._numbers.choices(self._vocabulary, k=prompt_tokens) for _ in range(batch)]
         before = self._llm.step_log.totals.decode_tokens
         handles = [self._llm.submit(prompt, sampling) for prompt in prompts]
@@ -166,17 +193,19 @@ class Bench:
             steps = self._llm.step_log.totals.steps - first
         for handle in handles:
             handle.result()
+        if not steps:
+            return {}
         kernels = sorted(traced.key_averages(), key=lambda kernel: -kernel.self_device_time_total)
         busy = sum(kernel.self_device_time_total for kernel in kernels)
         return {
             "steps": steps,
-            "device_ms_per_step": busy / 1e3 / max(steps, 1),
+            "device_ms_per_step": busy / 1e3 / steps,
             "kernels": [
                 {
                     "name": kernel.key[:80],
-                    "calls_per_step": kernel.count / max(steps, 1),
+                    "calls_per_step": kernel.count / steps,
                     "us_per_call": kernel.self_device_time_total / max(kernel.count, 1),
-                    "us_per_step": kernel.self_device_time_total / max(steps, 1),
+                    "us_per_step": kernel.self_device_time_total / steps,
                 }
                 for kernel in kernels[:24]
             ],

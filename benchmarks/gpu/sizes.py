@@ -101,8 +101,8 @@ FULL = Sizes(
 )
 TINY = Sizes(
     models=_models(
-        ModelShape("llama", 32, 48, 1, 2, 2, 16, 260, 256, 10000.0, False),
-        ModelShape("qwen3", 32, 48, 1, 4, 2, 16, 260, 256, 1e6, True),
+        ModelShape("llama", 32, 48, 1, 2, 2, 16, 260, 512, 10000.0, False),
+        ModelShape("qwen3", 32, 48, 1, 4, 2, 16, 260, 512, 1e6, True),
     ),
     batches=(2, 3),
     some_batches=(2,),

@@ -63,6 +63,8 @@ def _stage(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {key}: {value['device_ms_per_step']:.3f} ms of the device a step"
             for kernel in value["kernels"][:8]:
                 yield f"    {kernel['us_per_step']:9.1f} us {kernel['calls_per_step']:6.1f} x {kernel['name']}"
+    for load in figures.get("left_out", ()):
+        yield f"  left out: {load}"
     if figures.get("graphs"):
         yield f"  graphs of decode: {figures['graphs']['captured']} {figures['graphs']['problem'] or ''}"
     if figures.get("allocations"):
