@@ -39,8 +39,8 @@ def run(
     **config: Any,
 ) -> None:
     """model: the name of its folder. What is measured beyond the start: decode of `batches`, `prefills` as (prompts, tokens of
-    each), decode of `profiled` kernel by kernel, and of `eager` without graphs; with only_starts nothing of it, but the engine is
-    the one for it. config: further settings of the engine."""
+    each), decode of `profiled` kernel by kernel, and of `eager` without graphs; with only_starts nothing, but the engine is as
+    large. config: further settings of the engine."""
     sizes, report = context.sizes, context.report
     read_rate = read_json(context.folder / "ceilings.json").get("read_bytes_per_second")
     decodes = [(batch, sizes.prompt_tokens + sizes.output_tokens) for batch in batches]
