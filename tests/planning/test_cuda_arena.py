@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 from pagoda.loading.hf_config import normalised_config
+from pagoda.models.describe import describe_model
 from pagoda.models.named_shapes import NAMED_SHAPES
 from pagoda.models.registry import family_for
 from pagoda.ops.cuda.cache import allocate_cuda_kv
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.program import CudaModel, build_model
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
-from pagoda.planning.cuda_arena import CudaArena
+from pagoda.planning.cuda_arena import CudaArena, shortened
 from pagoda.planning.model_spec import ModelSpec
 from tests.models.fakes import LLAMA
 from tests.parity.configs import CONFIGS
@@ -138,3 +140,14 @@ def test_a_gate_in_another_format_than_up_goes_through_memory(inner: int) -> Non
     config = {**LLAMA, "hidden_size": 320, "intermediate_size": inner}
     for format_of in (one_format, lambda name: name):
         check_arena(config, (1, 1), format_of)
+
+
+@pytest.mark.parametrize("name", sorted(NAMED_SHAPES))
+def test_layers_that_repeat_can_be_left_out(name: str) -> None:
+    spec = describe_model(name).spec
+    short = shortened(spec)
+    # Those that begin with other layers have no period.
+    assert short.num_layers < spec.num_layers or name == "deepseek-v3"
+    for element_bytes, (tokens, seqs) in itertools.product((2, 4), LIMITS[:4]):
+        whole = CudaArena(spec, lambda names: True).num_bytes(element_bytes, tokens, seqs)
+        assert CudaArena(short, lambda names: True).num_bytes(element_bytes, tokens, seqs) == whole

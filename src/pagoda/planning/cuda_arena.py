@@ -7,7 +7,7 @@ Each program is what recording gives (`_Recording`), with what lowering joins (`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pagoda.planning.arena import Buffer, place
@@ -74,7 +74,17 @@ def uniform_arena_bytes(spec: ModelSpec, element_bytes: int, max_batched_tokens:
 
 @lru_cache(maxsize=16)
 def _uniform_arena(spec: ModelSpec) -> CudaArena:
-    return CudaArena(spec, lambda names: True)
+    return CudaArena(shortened(spec), lambda names: True)
+
+
+def shortened(spec: ModelSpec) -> ModelSpec:
+    """The same with fewer layers where they repeat, but the same arena: layers far from each other share all their memory.
+
+    Of layers with a period three periods are kept, and what is left over at the end.
+    """
+    layers = spec.layers
+    period = next(length for length in range(1, len(layers) + 1) if layers[length:] == layers[:-length])
+    return replace(spec, layers=layers[: 3 * period + len(layers) % period])
 
 
 class _Recording:
