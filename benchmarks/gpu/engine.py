@@ -70,7 +70,10 @@ def run(
         after = allocations()
         report(allocations={name: after[name] - before[name] for name in after})
         for batch in (batch for batch in profiled if batch in batches):
-            report(**{f"profile {batch}": bench.profile(batch, sizes.prompt_tokens)})
+            try:
+                report(**{f"profile {batch}": bench.profile(batch, sizes.prompt_tokens)})
+            except Exception as error:  # the profiler helps to read the other figures; they do not fail for it
+                report(**{f"profile {batch}": {"failed": repr(error)}})
         if eager:
             graphs.switch_off(llm)
         for batch in eager:

@@ -59,7 +59,7 @@ def _stage(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
         if key.startswith("prefill "):
             peer = f"   vLLM {VLLM_PREFILL[key]:,}" if name == "bf16" and key in VLLM_PREFILL else ""
             yield f"  {key}: {value['tokens_per_second']:,.0f} tokens/s{peer}"
-        elif key.startswith("profile ") and value:
+        elif key.startswith("profile ") and "kernels" in value:
             yield f"  {key}: {value['device_ms_per_step']:.3f} ms of the device a step"
             for kernel in value["kernels"][:8]:
                 yield f"    {kernel['us_per_step']:9.1f} us {kernel['calls_per_step']:6.1f} x {kernel['name']}"

@@ -21,6 +21,11 @@ PACKAGES = {
     "pluggy": "pluggy",
     "packaging": "packaging",
     "pygments": "pygments",
+    "hypothesis": "hypothesis",
+    "sortedcontainers": "sortedcontainers",
+    "gguf": "gguf",
+    "pyyaml": "yaml",
+    "tqdm": "tqdm",
 }
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
