@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 def compiled(*names: str) -> list[dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "tests.kernels.triton_aot", *names, "--json"]
+    if os.environ.get("PAGODA_SOAK"):
+        command.append("--everywhere")
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert run.stdout, run.stderr
     results: list[dict[str, Any]] = json.loads(run.stdout)

@@ -1,6 +1,6 @@
 """Compiles Triton kernels for GPUs that are not there: what the interpreter cannot tell, whether a kernel fits the chip.
 
-    python -m tests.kernels.triton_aot [FILE …] [--json]     FILE: a module of tests/kernels/aot; without one, all of them
+    python -m tests.kernels.triton_aot [FILE …] [--json] [--everywhere]    FILE: a module of tests/kernels/aot; without one, all
 
 To add a kernel's variants, add a line for each to `tests/kernels/aot/FILE.py`, FILE being named as the kernel's own:
 
@@ -17,6 +17,9 @@ what the launcher passes for a constexpr; and None for a pointer that a launch l
 Triton makes constants of these too. `num_warps`, `num_stages` and others are Triton's options. A variant is compiled for all of
 `ARCHITECTURES`, unless `architectures` names those that the launcher would use it on. It must not spill registers, unless
 `most_spilled` says how many bytes are accepted. A few variants of each kernel are enough: the largest tile of each kind.
+
+To save time, a kernel's variants after its first are not compiled for sm_80, whose code is nearly that of sm_89, with more
+shared memory; with `--everywhere` they are.
 
 Kernels are compiled in a process without TRITON_INTERPRET, so `test_triton_compile.py` starts this file.
 """
@@ -142,12 +145,17 @@ def files() -> list[str]:
     return [module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__)]
 
 
-def compile_files(modules: Sequence[str]) -> list[Compiled]:
-    """modules: names as Python imports them, each with `VARIANTS`."""
-    wanted = [(name, each) for name in modules for each in importlib.import_module(name).VARIANTS]
-    jobs = [
-        (name.rpartition(".")[2], each, architecture) for name, each in wanted for architecture in each.architectures
-    ]
+def compile_files(modules: Sequence[str], *, everywhere: bool) -> list[Compiled]:
+    """modules: names as Python imports them, each with `VARIANTS`. everywhere: all variants for all of their architectures."""
+    jobs = []
+    seen = set()
+    for name in modules:
+        for each in importlib.import_module(name).VARIANTS:
+            architectures = each.architectures
+            if each.kernel in seen and not everywhere:
+                architectures = tuple(number for number in architectures if number != 80 or 89 not in architectures)
+            seen.add(each.kernel)
+            jobs += [(name.rpartition(".")[2], each, architecture) for architecture in architectures]
     _Jobs.every = jobs
     # Forked, as kernels cannot be sent, and so that torch and Triton are imported once.
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("fork")) as pool:
@@ -170,13 +178,14 @@ def main() -> int:
     parser.add_argument(
         "--json", action="store_true", help="print one object a variant and architecture instead of a table"
     )
+    parser.add_argument("--everywhere", action="store_true", help="every variant for every architecture")
     options = parser.parse_args()
     if triton.knobs.runtime.interpret:
         parser.error("TRITON_INTERPRET is set: with it Triton interprets kernels and compiles none")
     chosen = [name if "." in name else f"{PACKAGE}.{name}" for name in options.file or files()]
     with tempfile.TemporaryDirectory(prefix="triton-") as cache:
         os.environ["TRITON_CACHE_DIR"] = cache  # what is cached says nothing of registers
-        results = compile_files(chosen)
+        results = compile_files(chosen, everywhere=options.everywhere)
     if options.json:
         print(json.dumps([asdict(each) for each in results]))
     else:
