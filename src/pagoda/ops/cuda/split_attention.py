@@ -121,7 +121,8 @@ def single_token_attention(
     )
 
 
-@triton.jit(do_not_specialize=SPLIT_NUMBERS)
+# Where the single tokens' tiles begin differs with the step.
+@triton.jit(do_not_specialize=SPLIT_NUMBERS, do_not_specialize_on_alignment=["singles"])
 def _single_token_kernel(
     q,
     keys,
