@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from pagoda.ops.cuda.epilogue import DeferredNorm, Epilogue, Residual
 from pagoda.ops.cuda.machine import Machine
-from pagoda.ops.cuda.packed_products import num_packed_tiles, packed_product
+from pagoda.ops.cuda.packed_products import num_packed_tiles, num_splits, packed_product
 from pagoda.ops.cuda.products import product
 from pagoda.ops.cuda.weights import CudaWeight, DenseMatrix
 from pagoda.ops.interface import Activation
@@ -111,6 +111,23 @@ def test_residual_stream_and_the_norm_after_it(name: str, num_rows: int, machine
     squares = sums[:, : num_packed_tiles(matrix, num_rows, machine)].sum(1)
     check(squares, wanted.square().sum(1), wanted.square().sum(1), 1e-5)
     assert sums[:, num_packed_tiles(matrix, num_rows, machine) :].isnan().all()
+
+
+@pytest.mark.parametrize("gate", [None, "silu"])
+@pytest.mark.parametrize("name", ["Q4_0", "int8"])
+def test_sums_that_several_programs_share(name: str, gate: Activation | None) -> None:
+    plain = Machine.of(DEVICE, torch.float16)
+    matrix, numbers = random_matrix(name, 20, 1376, seed=17)
+    x, out = random(3, 1376, dtype=torch.float16), torch.empty(3, 10 if gate else 20, device=DEVICE)
+    assert num_splits(3, 1, 1376 // (256 if name == "Q4_0" else 128), plain) > 1
+    packed_product(x, matrix, Epilogue(out, gate=gate), plain)
+    wide, rounded = x.cpu().double(), numbers.half().double()
+    wanted = wide @ rounded.T
+    if gate:
+        first, second = wanted.chunk(2, dim=1)
+        wanted = F.silu(first) * second
+    check(out, wanted, wanted.abs().max(), 1e-5)
+    assert not plain.counters.any()
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])

@@ -17,6 +17,9 @@ from tests.parity.gguf_files import write_llama
 from tests.parity.harness import Sequences, Steps, load
 from tests.parity.test_families import check_logits
 
+# Some seconds each in Triton's interpreter.
+pytestmark = pytest.mark.slow
+
 PROMPTS = [np.random.default_rng(length).integers(3, 256, length).tolist() for length in (1, 6)]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.packed_formats import allocate
-from pagoda.ops.cuda.packed_products import HAS_FP8, _gemm, num_stages, tile_for
+from pagoda.ops.cuda.packed_products import FEW_ROWS, HAS_FP8, _gemm, num_stages, tile_for
 from pagoda.ops.cuda.packed_tiles import has_bytes
 from tests.kernels.packed_types import META, epilogue, planes
 from tests.kernels.triton_aot import ARCHITECTURES, Variant, variant
@@ -37,7 +37,10 @@ def _one(
         f"{name}, {label}",
         x_ptr="*fp32" if dtype == torch.float32 else "*bf16",
         x_stride="i32:16",
+        partials_ptr="*fp32",
+        counters_ptr="*i32",
         num_rows="i32",
+        splits="i32",
         num_outputs="i32:16",
         num_units="i32:16",
         **planes(name),
@@ -49,6 +52,7 @@ def _one(
         STAGES=stages,
         num_stages=stages,
         num_warps=tile.num_warps,
+        IS_SPLIT=1 < rows <= FEW_ROWS and not machine.is_deterministic,
         architectures=(architecture,),
         most_spilled=most_spilled,
     )
@@ -58,7 +62,7 @@ VARIANTS = [
     *_each("many rows", "Q4_K", 2048),
     *_each("many rows, gated", "fp8", 256, gate="silu"),
     *_each("16 rows after a norm", "Q8_0", 16, has_norm=True),
-    *_each("64 rows, gated", "Q6_K", 64, most_spilled=8, gate="silu"),
+    *_each("64 rows, gated", "Q6_K", 64, most_spilled=16, gate="silu"),
     *_each("fixed, residual", "int4", 7, is_residual=True),
     *_each("float32", "int8", 7, torch.float32),
 ]

@@ -44,10 +44,11 @@ def _rows(
     planes = (codes_ptr, high_ptr, scales_ptr, mins_ptr, super_scales_ptr, super_mins_ptr, exponent)
     token = tl.program_id(0)
     row = tl.load(ids_ptr + token + tl.arange(0, 1))
-    units = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(1) * BLOCK
+    units = start + tl.arange(0, BLOCK)
     inside = (units < num_units)[None, :]
     is_row = row >= 0
-    words, high = load_units(planes, row, units, num_units, inside, FORMAT)
+    words, high = load_units(planes, row, is_row, start, num_units, BLOCK, FORMAT)
     for part in tl.static_range(PARTS):
         # E4M3 by its bits: a conversion of the GPU's own is not worth a kernel of its own here.
         numbers = numbers_of(words, high, planes, row, is_row, units, num_units, part, FORMAT, False)

@@ -12,6 +12,7 @@ from pagoda.ops.cuda.epilogue import Epilogue, finish
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.packed_tiles import (
     codes_of,
+    inputs_of,
     inputs_of_scale,
     lanes_of,
     load_units,
@@ -67,7 +68,7 @@ def packed_gemv(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, machi
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["norm_columns"])
 def _gemv(
     x_ptr,
     num_outputs,
@@ -105,10 +106,9 @@ def _gemv(
     first = tl.zeros([BN, BU], tl.float32)
     second = tl.zeros([BN, BU], tl.float32)
     for start in range(0, num_units, BU):
-        units = start + tl.arange(0, BU)
-        first += _given(x_ptr, planes, columns, is_output, units, num_units, FORMAT, HAS_FP8)
+        first += _given(x_ptr, planes, columns, is_output, start, num_units, BU, FORMAT, HAS_FP8)
         if GATE != "":
-            second += _given(x_ptr, planes, columns + num_outputs, is_output, units, num_units, FORMAT, HAS_FP8)
+            second += _given(x_ptr, planes, columns + num_outputs, is_output, start, num_units, BU, FORMAT, HAS_FP8)
     first_sum = _total(first, planes, columns, is_output, FORMAT)
     second_sum = first_sum if GATE == "" else _total(second, planes, columns + num_outputs, is_output, FORMAT)
     finish(
@@ -138,29 +138,41 @@ def _gemv(
 
 
 @triton.jit
-def _given(x_ptr, planes, outputs, is_output, units, num_units, FORMAT: tl.constexpr, HAS_FP8: tl.constexpr):
-    """What each of these units [BU] adds to these outputs [BN]: [BN, BU], unscaled yet where a row has one scale.
+def _given(
+    x_ptr,
+    planes,
+    outputs,
+    is_output,
+    start,
+    num_units,
+    BU: tl.constexpr,
+    FORMAT: tl.constexpr,
+    HAS_FP8: tl.constexpr,
+):
+    """What each of the BU units from `start` on adds to these outputs [BN]: [BN, BU], unscaled yet where a row has one scale.
 
     Σ (scale × code − shift) × x = scale × Σ code × x − shift × Σ x, over inputs that have one scale and one shift.
     """
     PARTS: tl.constexpr = parts_of(FORMAT)
     LANES: tl.constexpr = lanes_of(FORMAT)
-    is_unit = units < num_units
-    inside = is_output[:, None] & is_unit[None, :]
-    words, high = load_units(planes, outputs, units, num_units, inside, FORMAT)
-    given = tl.zeros([outputs.shape[0], units.shape[0]], tl.float32)
-    products = tl.zeros([outputs.shape[0], units.shape[0], LANES], tl.float32)
-    sums = tl.zeros([1, units.shape[0], LANES], tl.float32)
+    BN: tl.constexpr = outputs.shape[0]
+    units = start + tl.arange(0, BU)
+    inside = is_output[:, None] & (units < num_units)[None, :]
+    words, high = load_units(planes, outputs, is_output, start, num_units, BU, FORMAT)
+    given = tl.zeros([BN, BU], tl.float32)
+    products = tl.zeros([BN, BU, LANES], tl.float32)
+    sums = tl.zeros([1, BU, LANES], tl.float32)
     for part in tl.static_range(PARTS):
-        inputs = (units * PARTS + part)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
-        x = tl.load(x_ptr + inputs, mask=is_unit[None, :, None], other=0.0).to(tl.float32)
+        inputs = inputs_of(start, part, BU, FORMAT)[None, :]
+        x = tl.load(x_ptr + inputs, mask=inputs < num_units * (PARTS * LANES), other=0.0)
+        x = tl.reshape(x.to(tl.float32), [1, BU, LANES])
         if planes[3] is not None:
             sums += x
         codes = codes_of(words, high, planes[6], part, FORMAT, HAS_FP8)
         products += codes * (x * 0.5 ** place_of(FORMAT, part))
         if inputs_of_scale(FORMAT) != 0 and part % parts_of_scale(FORMAT) == parts_of_scale(FORMAT) - 1:
             given += tl.sum(products, 2) * scales_of(planes, outputs, units, num_units, inside, part, FORMAT)
-            products = tl.zeros([outputs.shape[0], units.shape[0], LANES], tl.float32)
+            products = tl.zeros([BN, BU, LANES], tl.float32)
     if planes[3] is not None:
         given -= tl.sum(sums, 2) * shifts_of(planes, outputs, units, num_units, inside, FORMAT)
     return given + tl.sum(products, 2)

@@ -16,7 +16,8 @@ import triton.language as tl
 from pagoda.ops.cuda.epilogue import Epilogue, finish
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.packed_gemv import gemv_tile, packed_gemv
-from pagoda.ops.cuda.packed_tiles import has_bytes, lanes_of, load_units, numbers_of, parts_of
+from pagoda.ops.cuda.packed_tiles import has_bytes, inputs_of, lanes_of, load_units, numbers_of, parts_of
+from pagoda.ops.cuda.split import combined
 from pagoda.ops.cuda.weights import PackedMatrix
 
 # Capability from which on a GPU converts E4M3 itself.
@@ -28,6 +29,11 @@ LEAST_SHARED_BYTES = 84 << 10
 MOST_STAGES = 4
 # That a matrix product of tensor cores takes.
 LEAST_INPUTS = 16
+# Up to so many rows sums are split; in so many at most, of so many tiles of inputs at least.
+FEW_ROWS = 64
+MOST_SPLITS = 8
+LEAST_STEPS = 2
+PROGRAMS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +67,26 @@ def packed_product(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, ma
     tile = tile_for(num_rows, matrix, machine, is_gated=epilogue.gate is not None)
     unit_bytes = matrix.codes.shape[1] * matrix.codes.itemsize // matrix.num_units
     units = min(tile.code_bytes // unit_bytes, triton.next_power_of_2(matrix.num_units))
-    grid = (triton.cdiv(num_outputs, tile.outputs), triton.cdiv(num_rows, tile.rows))
-    _gemm[grid](
+    units = max(units, LEAST_INPUTS // lanes_of(matrix.format))
+    row_tiles, output_tiles = triton.cdiv(num_rows, tile.rows), triton.cdiv(num_outputs, tile.outputs)
+    splits = num_splits(num_rows, row_tiles * output_tiles, triton.cdiv(matrix.num_units, units), machine)
+    _gemm[(output_tiles, row_tiles, splits)](
         x,
         x.stride(0),
+        machine.partials,
+        machine.counters,
         num_rows,
         num_outputs,
         matrix.num_units,
+        splits,
         **matrix.arguments(),
         **epilogue.arguments(),
         HAS_FP8=has_fp8,
         BM=tile.rows,
         BN=tile.outputs,
-        BU=max(units, LEAST_INPUTS // lanes_of(matrix.format)),
+        BU=units,
         STAGES=num_stages(tile, x.itemsize, matrix, machine, is_gated=epilogue.gate is not None),
+        IS_SPLIT=splits > 1,
         num_warps=tile.num_warps,
     )
 
@@ -89,12 +101,17 @@ def tile_for(num_rows: int, matrix: PackedMatrix, machine: Machine, *, is_gated:
         return FLOAT32_TILE
     if machine.is_deterministic:
         return FIXED_TILE
-    if num_rows > 64:
+    if num_rows > FEW_ROWS:
         return Tile(128, 64 if is_gated else 128, 64, num_warps=8)
-    # Few rows: what counts is that enough programs read the matrix at once.
-    rows, most = max(16, triton.next_power_of_2(num_rows)), 32 if is_gated else 64
-    fitting = (width for width in (64, 32) if width <= most and matrix.shape[0] // width >= 2 * machine.multiprocessors)
-    return Tile(rows, next(fitting, 16), 128, num_warps=4)
+    return Tile(max(16, triton.next_power_of_2(num_rows)), 32 if is_gated else 64, 128, num_warps=4)
+
+
+def num_splits(num_rows: int, num_tiles: int, num_steps: int, machine: Machine) -> int:
+    """How many programs share a tile's sum over inputs, of num_steps in all: with few rows what counts is that enough programs
+    read the matrix at once."""
+    if machine.is_deterministic or num_rows > FEW_ROWS:
+        return 1
+    return max(1, min(MOST_SPLITS, PROGRAMS_AT_ONCE * machine.multiprocessors // num_tiles, num_steps // LEAST_STEPS))
 
 
 def num_stages(tile: Tile, element_bytes: int, matrix: PackedMatrix, machine: Machine, *, is_gated: bool) -> int:
@@ -107,13 +124,16 @@ def num_stages(tile: Tile, element_bytes: int, matrix: PackedMatrix, machine: Ma
     return max(2, min(MOST_STAGES, room // taken))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "splits", "norm_columns"])
 def _gemm(
     x_ptr,
     x_stride,
+    partials_ptr,
+    counters_ptr,
     num_rows,
     num_outputs,
     num_units,
+    splits,
     codes_ptr,
     high_ptr,
     scales_ptr,
@@ -141,6 +161,7 @@ def _gemm(
     BN: tl.constexpr,
     BU: tl.constexpr,
     STAGES: tl.constexpr,
+    IS_SPLIT: tl.constexpr,
 ):
     PARTS: tl.constexpr = parts_of(FORMAT)
     LANES: tl.constexpr = lanes_of(FORMAT)
@@ -149,22 +170,25 @@ def _gemm(
     columns = tile * BN + tl.arange(0, BN)
     is_output = columns < num_outputs
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
-    within = tl.arange(0, BU * LANES)
     # Outputs come first: numbers made in registers can be the left side of a matrix product.
     first = tl.zeros([BN, BM], tl.float32)
     second = tl.zeros([BN, BM], tl.float32)
-    for start in tl.range(0, num_units, BU, num_stages=STAGES):
+    begin, end = 0, num_units
+    if IS_SPLIT:
+        share = tl.cdiv(tl.cdiv(num_units, BU), splits) * BU
+        begin = tl.program_id(2) * share
+        end = tl.minimum(begin + share, num_units)
+    for start in tl.range(begin, end, BU, num_stages=STAGES):
         units = start + tl.arange(0, BU)
-        unit = start + within // LANES
-        inside = is_output[:, None] & (units < num_units)[None, :]
-        words, high = load_units(planes, columns, units, num_units, inside, FORMAT)
+        words, high = load_units(planes, columns, is_output, start, num_units, BU, FORMAT)
         if GATE != "":
-            more_words, more_high = load_units(planes, columns + num_outputs, units, num_units, inside, FORMAT)
+            others = columns + num_outputs
+            more_words, more_high = load_units(planes, others, is_output, start, num_units, BU, FORMAT)
         for part in tl.static_range(PARTS):
-            inputs = (unit * PARTS + part) * LANES + within % LANES
+            inputs = inputs_of(start, part, BU, FORMAT)
             x = tl.load(
                 x_ptr + rows.to(tl.int64)[None, :] * x_stride + inputs[:, None],
-                mask=(rows < num_rows)[None, :] & (unit < num_units)[:, None],
+                mask=(rows < num_rows)[None, :] & (inputs < num_units * (PARTS * LANES))[:, None],
                 other=0.0,
             )
             numbers = numbers_of(words, high, planes, columns, is_output, units, num_units, part, FORMAT, HAS_FP8)
@@ -175,7 +199,7 @@ def _gemm(
                     more_words,
                     more_high,
                     planes,
-                    columns + num_outputs,
+                    others,
                     is_output,
                     units,
                     num_units,
@@ -185,6 +209,19 @@ def _gemm(
                 )
                 side = tl.reshape(numbers.to(x.dtype), [BN, BU * LANES])
                 second = tl.dot(side, x, second, input_precision="ieee")
+    if IS_SPLIT:
+        first, second, is_last = combined(
+            first,
+            second,
+            partials_ptr,
+            counters_ptr,
+            tl.program_id(1) * tl.num_programs(0) + tile,
+            tl.num_programs(0) * tl.num_programs(1),
+            tl.program_id(2),
+            splits,
+            GATE != "",
+        )
+        num_rows = tl.where(is_last, num_rows, 0)  # the others store nothing
     finish(
         first,
         second,

@@ -68,23 +68,34 @@ def place_of(name, part):
 
 
 @triton.jit
-def load_units(planes, rows, units, num_units, inside, FORMAT: tl.constexpr):
-    """Words [BN, BU, 4] or bytes [BN, BU, 8] of rows [BN] and units [BU] of each; and, of the same shape, what codes have above
-    4 bits (of formats without such bits, anything).
+def load_units(planes, rows, is_row, start, num_units, BU: tl.constexpr, FORMAT: tl.constexpr):
+    """Words [BN, BU, 4] or bytes [BN, BU, 8] of rows [BN] and the units from `start` on; and, of the same shape, what codes
+    have above 4 bits (of formats without such bits, anything). is_row [BN]: which rows there are. num_units: of a row. What is
+    beyond them is 0.
 
-    num_units: of a row. inside [BN, BU]: which units there are; the others are 0.
+    They are loaded as rows of numbers, for the compiler to see the order in which they lie, and a unit's to one thread: its
+    words are 16 bytes; of bytes it would take more.
     """
     SIZE: tl.constexpr = 8 if has_bytes(FORMAT) else 4
-    at = (rows.to(tl.int64)[:, None] * num_units + units[None, :])[:, :, None] * SIZE + tl.arange(0, SIZE)[
-        None, None, :
-    ]
-    words = tl.load(planes[0] + at, mask=inside[:, :, None], other=0, eviction_policy="evict_first")
+    within = start * SIZE + tl.arange(0, BU * SIZE)
+    inside = is_row[:, None] & (within < num_units * SIZE)[None, :]
+    at = tl.max_contiguous(rows.to(tl.int64)[:, None] * (num_units * SIZE) + within[None, :], [1, SIZE])
+    words = tl.load(planes[0] + at, mask=inside, other=0, eviction_policy="evict_first")
     if not has_bytes(FORMAT):
         words = words.to(tl.uint32, bitcast=True)
     high = words
     if high_bits(FORMAT) > 0:
-        high = tl.load(planes[1] + at, mask=inside[:, :, None], other=0, eviction_policy="evict_first").to(tl.uint32)
-    return words, high
+        high = tl.load(planes[1] + at, mask=inside, other=0, eviction_policy="evict_first").to(tl.uint32)
+    shape: tl.constexpr = [rows.shape[0], BU, SIZE]
+    return tl.reshape(words, shape), tl.reshape(high, shape)
+
+
+@triton.jit
+def inputs_of(start, PART: tl.constexpr, BU: tl.constexpr, FORMAT: tl.constexpr):
+    """The inputs that one part of the units from `start` on is of: [BU × lanes]."""
+    LANES: tl.constexpr = lanes_of(FORMAT)
+    within = tl.arange(0, BU * LANES)
+    return ((start + within // LANES) * parts_of(FORMAT) + PART) * LANES + within % LANES
 
 
 @triton.jit
