@@ -22,7 +22,7 @@ from pagoda.planning.model_spec import AttentionSpec
 
 # Bytes of K that a program multiplies at once: 64 keys of head_dim 128 in 2 bytes. With as much of V, one such tile is worked
 # on and one or two are on their way; three programs fit a multiprocessor and ask for 100 to 200 KB at a time, of which its
-# share of the read bandwidth takes 28 (4.7 TB/s × 0.8 µs / 132). Smaller tiles would leave more to combine and to wait for,
+# share of an H200's read bandwidth takes 28 (4.7 TB/s × about 0.8 µs / 132). Smaller tiles would leave more to combine and to wait for,
 # larger ones fewer splits where a request is short.
 KEY_TILE_BYTES = 16 << 10
 STAGES = 5  # see `attention.STAGES`
@@ -32,7 +32,7 @@ STAGES_OF_PARTS = tl.constexpr(3)
 LEAST_ROWS, MOST_ROWS = 16, 64
 # Splitting aims at so many programs a multiprocessor: what fits it at once, and one waiting.
 PROGRAMS_PER_MULTIPROCESSOR = 4
-# The one that combines reads all splits' parts, 64 KB at head_dim 128 if there are so many: half a microsecond.
+# The one that combines reads all splits' parts: 16 KB a head at head_dim 128, if there are so many.
 MOST_SPLITS = 32
 # Not compiled into the kernels, as they differ with the number of requests.
 SPLIT_NUMBERS = ("splits", "least_tiles")
