@@ -22,8 +22,8 @@ from pagoda.planning.model_spec import AttentionSpec
 
 # Bytes of K that a program multiplies at once: 64 keys of head_dim 128 in 2 bytes. With as much of V, one such tile is worked
 # on and one or two are on their way; three programs fit a multiprocessor and ask for 100 to 200 KB at a time, of which its
-# share of an H200's read bandwidth takes 28 (4.7 TB/s × about 0.8 µs / 132). Smaller tiles would leave more to combine and to wait for,
-# larger ones fewer splits where a request is short.
+# share of an H200's read bandwidth takes 28 (4.7 TB/s × about 0.8 µs / 132). Smaller tiles would leave more to combine and to
+# wait for, larger ones fewer splits where a request is short.
 KEY_TILE_BYTES = 16 << 10
 STAGES = 5  # see `attention.STAGES`
 NUM_WARPS = 4
