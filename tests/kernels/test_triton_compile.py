@@ -34,6 +34,7 @@ def kernels() -> list[dict[str, Any]]:
     return compiled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", files())
 def test_every_variant_fits(file: str, kernels: list[dict[str, Any]]) -> None:
     of_file = [each for each in kernels if each["file"] == file]
