@@ -13,8 +13,9 @@ import torch
 
 from pagoda.ops.cuda import tuning
 from pagoda.ops.cuda.machine import Machine
-from pagoda.ops.cuda.tune import Launch, Shape, main, measured
+from pagoda.ops.cuda.tune import Launch, Shape, candidates, main, measured
 from pagoda.ops.cuda.tuning import Tiling, choose, fits, parsed, table
+from pagoda.planning.cuda_workspace import most_sums
 from tests.kernels.products import machine_for
 
 SHAPES = [(12288, 4096), (4096, 11008), (32000, 4096), (152064, 3584), (1024, 2048), (576, 1536), (128, 64), (30, 8)]
@@ -39,6 +40,13 @@ def test_what_is_worked_out_fits(multiprocessors: int, capability: tuple[int, in
                 assert rows == 1 or stage * tiling.num_stages <= (
                     163 << 10 if capability in {(9, 0), (8, 0)} else 99 << 10
                 )
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_what_is_tried_leaves_no_more_sums_than_there_is_room_for(rows: int) -> None:
+    shape = Shape(4096, 11008)
+    for tiling in candidates(shape, rows, gpu(132, (9, 0))):
+        assert -(-shape.outputs // tiling.outputs) <= most_sums(shape.outputs)
 
 
 def test_few_outputs_still_fill_the_gpu() -> None:

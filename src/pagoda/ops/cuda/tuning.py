@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from pagoda.ops.cuda.machine import Machine
-from pagoda.planning.cuda_workspace import NUM_COUNTERS, SCRATCH_FLOATS
+from pagoda.planning.cuda_workspace import NARROWEST_TILE, NUM_COUNTERS, SCRATCH_FLOATS
 
 # Up to so many rows a product takes as long as reading its weights takes; then tensor cores begin to be the limit.
 SKINNY_ROWS = 64
@@ -140,7 +140,9 @@ def _skinny_tiling(
 
 
 def fits(tiling: Tiling, shape: tuple[int, int], rows: int, *, is_gated: bool) -> bool:
-    """Whether the parts of split sums fit the memory that kernels share."""
+    """Whether the parts of split sums fit the memory that kernels share, and the tiles' sums of squares a residual stream's."""
+    if not is_gated and tiling.outputs < NARROWEST_TILE:
+        return False
     num_outputs, halves = (shape[0] // 2, 2) if is_gated else (shape[0], 1)
     tiles = math.ceil(num_outputs / tiling.outputs) * math.ceil(rows / tiling.rows)
     parts = tiles * halves * tiling.splits * tiling.rows * tiling.outputs
