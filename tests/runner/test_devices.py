@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from pagoda.config import EngineConfig
-from pagoda.errors import InvalidValueError
+from pagoda.errors import InvalidValueError, PagodaError
 from pagoda.runner import cuda_device
 from pagoda.runner.choose import choose_device
-from pagoda.runner.cuda_device import Gpu, choose_cuda_device
+from pagoda.runner.cuda_device import Gpu, choose_cuda_device, find_gpu, start_triton
 from pagoda.runner.host_cores import usable_cores
 from pagoda.runner.native_device import FORCED_ISA, choose_instruction_set
 
@@ -161,6 +162,33 @@ def test_no_gpu_and_one_that_is_too_old_are_refused() -> None:
         choose_cuda_device(EngineConfig(device="cuda"), None)
     with pytest.raises(InvalidValueError, match=r"Tesla T4 has compute capability 7\.5, the kernels need 8\.0"):
         choose_cuda_device(EngineConfig(device="cuda"), replace(H200, name="Tesla T4", capability=(7, 5)))
+
+
+def test_a_gpu_that_cannot_be_used_now_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken() -> tuple[int, int]:
+        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported elsewhere")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", taken)
+    with pytest.raises(PagodaError, match=r"cannot use it: CUDA error: out of memory; device cpu needs none$"):
+        find_gpu()
+
+
+def test_a_gpu_of_amd_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert find_gpu() is None
+
+
+def test_a_triton_without_a_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        @property
+        def active(self) -> None:
+            raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable")
+
+    monkeypatch.setattr(pytest.importorskip("triton.runtime"), "driver", Driver())
+    with pytest.raises(PagodaError, match=r"cannot start: Failed to find C compiler.*; it needs a C compiler \(gcc"):
+        start_triton()
 
 
 @pytest.mark.parametrize(("gpu", "kind"), [(None, "cpu"), (replace(H200, capability=(7, 5)), "cpu"), (H200, "cuda")])

@@ -22,6 +22,7 @@ from pagoda.planning.model_spec import ModelSpec
 from pagoda.progress import Progress, silent
 from pagoda.runner.cuda_buffers import StepBuffers
 from pagoda.runner.cuda_choosing import ChosenTokens
+from pagoda.runner.cuda_device import start_triton
 from pagoda.runner.cuda_graphs import CudaGraphBackend, StepGraphs
 from pagoda.runner.cuda_queue import CudaQueue
 from pagoda.runner.cuda_runner import CudaRunner
@@ -57,10 +58,12 @@ def build_cuda_runner(
     device: of kind "cuda". Where torch finds none, for tests, all of it runs on the CPU, in Triton's interpreter.
     max_model_len: the longest sequence. real_vocab_size: tokens that there really are.
     progress: told bytes of weights loaded.
-    Raises what `load_model` raises, and `DoesNotFitError` when the device's memory ends.
+    Raises what `load_model` and `start_triton` raise, and `DoesNotFitError` when the device's memory ends.
     """
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     vocab_size = min(real_vocab_size, spec.vocab_size)
+    if place.type == "cuda":
+        start_triton()
 
     def load() -> tuple[CudaModel, int]:
         """The model, and bytes of its weights."""
