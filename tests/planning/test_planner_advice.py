@@ -154,6 +154,9 @@ def test_what_cannot_be_served_is_said_and_not_invented() -> None:
     for stored, wanted in (("Q4_0", "bf16"), ("fp8", "int4")):
         plan = make_plan(small(stored=stored, weight_format=wanted))
         assert f"it lacks weights in {wanted} of files that are quantized." in plan.recommendation
+    for name in ("v100-32g", "t4", "mi300x", "mi325x", "a10"):
+        said = f"kernels for {name}." in make_plan(textbook(device=DEVICES[name])).recommendation
+        assert said == (name != "a10")
     mixture = make_plan(deepseek(device=DEVICES["b200"], num_devices=8, weight_format="fp8"))
     assert "mixtures of experts, multi-head latent attention and tensor parallelism" in mixture.recommendation
 

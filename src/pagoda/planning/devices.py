@@ -53,6 +53,9 @@ _A100 = {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312, "int8": 624, "int4
 _H100_SXM = {"fp32": 67, "tf32": 494.5, "bf16": 989.5, "fp16": 989.5, "fp8": 1979, "int8": 1979}
 _MI300X = {"fp32": 163.4, "tf32": 653.7, "bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "int8": 2614.9}
 
+# Devices of the table that `pagoda serve` refuses: of compute capability below 8.0, or AMD's.
+WITHOUT_KERNELS = ("v100-32g", "t4", "mi300x", "mi325x")
+
 DEVICES: Mapping[str, Hardware] = dict(
     (
         _device(

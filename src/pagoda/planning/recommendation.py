@@ -9,6 +9,7 @@ from dataclasses import replace
 from pagoda.config import default_of
 from pagoda.planning.cuda_formats import CUDA_QUANTIZATIONS
 from pagoda.planning.deployment import Deployment
+from pagoda.planning.devices import WITHOUT_KERNELS
 from pagoda.planning.formats import DENSE_FORMATS, FP8_FORMATS, QUANTIZED
 from pagoda.planning.gpu_holding import DENSE, activation_format
 from pagoda.planning.holding import format_name
@@ -51,6 +52,8 @@ def not_served(deployment: Deployment) -> list[str]:
         missing.append("multi-head latent attention")
     if question.num_devices > 1:
         missing.append("tensor parallelism")
+    if question.device.name in WITHOUT_KERNELS:
+        missing.append(f"kernels for {question.device.name}")
     # GPTQ, AWQ and the like, by the names that describing a model gives their formats.
     missing += [f"files with weights in {name}" for name in sorted(_stored_formats(question) & {"int4", "int8"})]
     is_other = question.weight_format not in (None, *_stored_formats(question))
