@@ -12,6 +12,7 @@ from safetensors.torch import save
 from pagoda.errors import ModelFileError, UnsupportedModelError
 from pagoda.loading.fp8 import Fp8Scheme, check_quantization, fp8_scheme
 from pagoda.loading.huggingface import HuggingFaceCheckpoint
+from pagoda.planning.formats import weight_format
 from tests.fp8_model import CHECKPOINTS, compressed
 from tests.loading.files import TINY_CONFIG, huggingface_directory
 
@@ -89,6 +90,11 @@ def test_without_such_a_configuration_nothing_is_taken_for_scales(tmp_path: Path
         "a.weight": "F8_E4M3",
         "a.weight_scale": "F32",
     }
+
+
+def test_codes_without_such_a_configuration_are_refused_with_what_they_lack() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"'F8_E4M3' is not .*, fp8 where quantization_config says how$"):
+        weight_format("F8_E4M3")
 
 
 @pytest.mark.parametrize(

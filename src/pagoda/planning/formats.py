@@ -49,7 +49,7 @@ _KNOWN = FORMATS | FP8_FORMATS
 def weight_format(name: str) -> WeightFormat:
     """Raises `UnsupportedModelError` for a format that is not known."""
     if name not in _KNOWN:
-        raise UnsupportedModelError("weight format", name, _KNOWN)
+        raise UnsupportedModelError("weight format", name, (*FORMATS, "fp8 where quantization_config says how"))
     return _KNOWN[name]
 
 
