@@ -70,6 +70,16 @@ def test_a_layer_of_a_few_rows_is_five_kernels(tmp_path: Path) -> None:
     assert mixed == ["Embed", "Norm", *layer * 3, "SelectRows", "Product"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.float32, "few"), (torch.bfloat16, "few"), (torch.float16, "decode")]
+)
+def test_a_norm_is_not_finished_late_where_it_might_overflow(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    tiny_model("llama-gqa").save_pretrained(tmp_path)
+    steps = CudaSteps(tmp_path, PROMPTS, 64, dtype)
+
+    assert steps.model.program_for(cuda_step(decode_batch(steps))) is getattr(steps.model, name)
+
+
 def test_what_has_a_bias_or_another_reader_is_not_joined(tmp_path: Path) -> None:
     tiny_model("gpt2").save_pretrained(tmp_path / "gpt2")
     tiny_model("gemma3").save_pretrained(tmp_path / "gemma3")

@@ -57,6 +57,13 @@ def test_few_outputs_still_fill_the_gpu() -> None:
             assert shape[0] // tiling.outputs * tiling.splits >= 128
 
 
+def test_parts_of_sums_are_few_beside_the_weights_where_tiles_fill_the_gpu() -> None:
+    machine = gpu(132, (9, 0))
+    splits = {rows: choose((22016, 4096), rows, machine, is_gated=True).splits for rows in (16, 32, 64)}
+    assert splits[64] == splits[32] == 1
+    assert splits[16] > 1
+
+
 def test_the_shipped_tables_can_be_used() -> None:
     files = [file for file in (resources.files(tuning.__package__) / "tuned").iterdir() if file.name.endswith(".json")]
     assert files

@@ -46,6 +46,9 @@ class Machine:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that this is experimental
                 torch.backends.cuda.preferred_blas_library("cublaslt")
+            # Where it splits a sum, its parts are added in float32, as everywhere here.
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+            torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         partials = torch.empty(SCRATCH_FLOATS, dtype=torch.float32, device=device)
         counters = torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
         return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic, name)

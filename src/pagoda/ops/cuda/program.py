@@ -110,7 +110,9 @@ class CudaModel:
     def program_for(self, step: CudaStep) -> Program:
         if not step.is_decode or self.machine.is_deterministic:
             return self.mixed
-        return self.few if step.num_tokens <= self.few.max_tokens else self.decode
+        # Joined, a norm's rows are multiplied by its gain before they are scaled down: too much for float16's range.
+        is_few = step.num_tokens <= self.few.max_tokens and self.machine.dtype != torch.float16
+        return self.few if is_few else self.decode
 
 
 def build_model(

@@ -25,6 +25,8 @@ SKINNY_ROWS = 64
 HAS_DESCRIPTORS = (9, 0)
 MOST_SPLITS = 4
 STEPS_OF_A_SPLIT = 4
+# Where tiles alone occupy every multiprocessor, what splits write and read of their parts is at most this share of the weights.
+MOST_TRAFFIC = 0.06
 # Bytes of shared memory a program may take, by capability ("CUDA C++ Programming Guide", technical specifications).
 _SHARED_MEMORY = {(8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
 _SHARED_MEMORY_ELSEWHERE = 99 << 10
@@ -131,7 +133,11 @@ def _skinny_tiling(
     outputs = 64
     while outputs > 16 and math.ceil(num_outputs / outputs) * most_splits < multiprocessors * 3 // 4:
         outputs //= 2
-    splits = max(1, min(4 * multiprocessors // math.ceil(num_outputs / outputs), most_splits))
+    tiles = math.ceil(num_outputs / outputs)
+    splits = max(1, min(4 * multiprocessors // tiles, most_splits))
+    if tiles >= multiprocessors:
+        # A split's part of a tile is written and read, 4 bytes a row and output; its weights are read, `itemsize` an input.
+        splits = max(1, min(splits, int(MOST_TRAFFIC * shape[1] * itemsize / (8 * rows))))
     stage = (halves * outputs + rows) * inputs * itemsize
     shared = _SHARED_MEMORY.get(capability, _SHARED_MEMORY_ELSEWHERE)
     wanted = [stages for limit in (shared // 2, shared) for stages in (4, 3) if stages * stage <= limit]
