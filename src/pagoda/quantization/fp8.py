@@ -25,12 +25,14 @@ def fp8_scales(stored: StoredTensor) -> Floats:
     """What a matrix's codes are multiplied by: [out] in the format "fp8", one scale for the whole of it being repeated; in
     "fp8_block" [⌈out / 128⌉, ⌈in / 128⌉].
 
-    Raises `ModelFileError` where there are none, or not so many.
+    Raises `ModelFileError` where there are none, not so many, or some that are NaN or infinite.
     """
     num_rows, num_columns = stored.info.shape
     by_block = stored.info.format == "fp8_block"
     shape = (-(-num_rows // FP8_BLOCK), -(-num_columns // FP8_BLOCK)) if by_block else (num_rows,)
     scales = np.empty(0, np.float32) if stored.scale is None else _floats(stored.scale)
+    if not np.isfinite(scales).all():
+        raise ModelFileError(f"tensor {shown(stored.info.name)} in {stored.info.format} has scales that are no numbers")
     if scales.size == 1 and not by_block:
         return np.repeat(scales, num_rows)
     if scales.size != np.prod(shape):
