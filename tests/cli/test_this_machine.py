@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_without_anything_saved_it_is_measured_and_saved(
     path = this_machine.limits_path(usable_cores())
     assert f"Saved the limits of this machine to {path}" in capsys.readouterr().err
     monkeypatch.setattr(this_machine, "measured_limits", None)  # must not be called again
-    assert this_machine.this_machine(silent) == device
+    again = this_machine.this_machine(silent)
+    # How much memory is free differs from moment to moment.
+    assert replace(again, memory_bytes=device.memory_bytes) == device
     assert set(device.peak_flops) == {"Q4_0"}
 
 
