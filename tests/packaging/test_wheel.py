@@ -38,7 +38,9 @@ def test_has_the_package_its_module_and_its_types_only(wheel: zipfile.ZipFile) -
     package = {name for name in names if name.startswith("pagoda/")}
     native = f"pagoda/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     sources = (
-        path for path in (ROOT / "src" / "pagoda").rglob("*") if path.suffix in {".py", ".pyi", ".typed", ".j2", ".css", ".json"}
+        path
+        for path in (ROOT / "src" / "pagoda").rglob("*")
+        if path.suffix in {".py", ".pyi", ".typed", ".j2", ".css", ".json"}
     )
     assert package == {path.relative_to(ROOT / "src").as_posix() for path in sources} | {native}
     assert {"pagoda/_native.pyi", "pagoda/py.typed"} <= package
