@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pagoda.ops.cuda.attention import STAGES, _attention_kernel, tile_shape
-from pagoda.ops.cuda.attention_tiles import has_e4m3, padded_dim
+from pagoda.ops.cuda.attention_tiles import padded_dim
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.step import QUERY_TILE
 from tests.kernels.triton_aot import Variant, variant
@@ -36,7 +36,7 @@ def attention_variant(
         "table_width": "i32", "scale": "fp32",
         "GROUP": group, "KV_HEADS": 8, "HEAD_DIM": dim, "DIM": padded_dim(dim), "BLOCK_SIZE": 16, "WINDOW": window,
         "QUERY_TILE": QUERY_TILE, "ROWS": shape.rows, "KEYS": shape.keys, "STAGES": STAGES,
-        "ONE_LOOP": is_deterministic, "HAS_E4M3": has_e4m3(machine),
+        "ONE_LOOP": is_deterministic, "HAS_E4M3": machine.has_e4m3,
     }  # fmt: skip
     label = f"{name}, dim {dim}, group {group}"
     label += f", window {window}" * bool(window) + f", cache {cache}" * bool(cache) + ", one loop" * is_deterministic

@@ -8,7 +8,7 @@ import torch
 
 from pagoda.ops.cuda.machine import Machine
 from pagoda.ops.cuda.packed_formats import allocate
-from pagoda.ops.cuda.packed_products import FEW_ROWS, HAS_FP8, _gemm, num_stages, tile_for
+from pagoda.ops.cuda.packed_products import FEW_ROWS, _gemm, num_stages, tile_for
 from pagoda.ops.cuda.packed_tiles import has_bytes
 from tests.kernels.packed_types import META, epilogue, planes
 from tests.kernels.triton_aot import ARCHITECTURES, Variant, variant
@@ -45,7 +45,7 @@ def _one(
         num_units="i32:16",
         **planes(name),
         **epilogue(**more),
-        HAS_FP8=capability >= HAS_FP8,
+        HAS_FP8=machine.has_e4m3,
         BM=tile.rows,
         BN=tile.outputs,
         BU=tile.code_bytes // (8 if has_bytes(name) else 16),

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.ops.cuda.attention_tiles import NONE_YET, as_factor, attend, cached_tile, has_e4m3, padded_dim
+from pagoda.ops.cuda.attention_tiles import NONE_YET, as_factor, attend, cached_tile, padded_dim
 from pagoda.ops.cuda.cache import LayerKV
 from pagoda.ops.cuda.fp8 import as_stored
 from pagoda.ops.cuda.machine import Machine
@@ -64,7 +64,7 @@ def paged_attention(
             KEYS=shape.keys,
             STAGES=STAGES,
             ONE_LOOP=machine.is_deterministic,
-            HAS_E4M3=has_e4m3(machine),
+            HAS_E4M3=machine.has_e4m3,
             num_warps=shape.num_warps,
         )
     if len(single):

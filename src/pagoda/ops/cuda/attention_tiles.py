@@ -5,10 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pagoda.ops.cuda.machine import Machine
-
-# The first compute capability with instructions that convert e4m3.
-E4M3_CAPABILITY = (8, 9)
 # The maximum of no scores yet. Finite, so that a tile of which a row sees nothing is exp2(-inf - NONE_YET) = 0, not a NaN.
 NONE_YET = tl.constexpr(-1e30)
 MINUS_INFINITY = tl.constexpr(float("-inf"))
@@ -16,11 +12,8 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 
 def padded_dim(head_dim: int) -> int:
     """A power of two, at least the 16 that the GPU's matrix products sum over at once."""
-    return max(16, 1 << (head_dim - 1).bit_length())
-
-
-def has_e4m3(machine: Machine) -> bool:
-    return machine.capability >= E4M3_CAPABILITY
+    dim: int = triton.next_power_of_2(head_dim)
+    return max(16, dim)
 
 
 @triton.jit

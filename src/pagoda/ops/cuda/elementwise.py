@@ -107,6 +107,7 @@ def activated(x, KIND: tl.constexpr):
     """Of float32 x: silu(x) = x × sigmoid(x); gelu_tanh(x) = x × (1 + tanh(u)) / 2 = x × sigmoid(2 u), where
     u = sqrt(2 / π) (x + 0.044715 x³) (arXiv:1606.08415). The exponential is of a number that is not positive: no overflow.
     """
+    tl.static_assert((KIND == "silu") | (KIND == "gelu_tanh"))
     u = x
     if KIND == "gelu_tanh":
         u = 1.5957691216057308 * (x + 0.044715 * x * x * x)

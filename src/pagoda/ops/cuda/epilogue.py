@@ -25,6 +25,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.ops.cuda.elementwise import activated
 from pagoda.ops.interface import Activation
 
 
@@ -138,13 +139,8 @@ def finish(
         first += tl.load(bias_ptr + column, mask=column < num_outputs, other=0.0)
         if GATE != "":
             second += tl.load(bias_ptr + num_outputs + column, mask=column < num_outputs, other=0.0)
-    if GATE == "silu":
-        first = first * _sigmoid(first) * second
-    elif GATE != "":
-        tl.static_assert(GATE == "gelu_tanh")
-        # The tanh approximation (arXiv:1606.08415), by tanh(z) = 2 sigmoid(2z) - 1.
-        inner = 0.7978845608028654 * (first + 0.044715 * first * first * first)
-        first = first * _sigmoid(2.0 * inner) * second
+    if GATE != "":
+        first = activated(first, GATE) * second
     at = row * out_stride + column
     if stream_ptr is not None:
         first += tl.load(stream_ptr + at, mask=is_inside, other=0.0).to(tl.float32)
@@ -155,12 +151,6 @@ def finish(
         squares = tl.sum(tl.where(is_inside, first * first, 0.0), AXIS)
         tl.store(sums_ptr + rows.to(tl.int64) * sums_stride + tile, squares, mask=rows < num_rows)
     tl.store(out_ptr + at, first.to(out_ptr.dtype.element_ty), mask=is_inside)
-
-
-@triton.jit
-def _sigmoid(x):
-    """Zero to any float below -80, where the exponential nears the end of float32."""
-    return tl.sigmoid(tl.maximum(x, -80.0))
 
 
 @triton.jit

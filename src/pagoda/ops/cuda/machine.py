@@ -54,5 +54,10 @@ class Machine:
         return cls(device, dtype, multiprocessors, capability, partials, counters, is_deterministic, name)
 
     @property
+    def has_e4m3(self) -> bool:
+        """Whether it has instructions that convert fp8 (E4M3)."""
+        return self.capability >= (8, 9)
+
+    @property
     def num_bytes(self) -> int:
         return self.partials.nbytes + self.counters.nbytes

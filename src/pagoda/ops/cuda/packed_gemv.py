@@ -51,7 +51,7 @@ def gemv_tile(matrix: PackedMatrix, machine: Machine, *, is_gated: bool = False)
     return GemvTile(outputs, min(MOST_WARPS, triton.next_power_of_2(triton.cdiv(matrix.num_units, WARP))))
 
 
-def packed_gemv(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, machine: Machine, has_fp8: bool) -> None:
+def packed_gemv(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, machine: Machine) -> None:
     """epilogue.out [1, n] = x [1, k] × the matrix's transpose, and what `epilogue` says."""
     num_outputs = epilogue.out.shape[1]
     tile = gemv_tile(matrix, machine, is_gated=epilogue.gate is not None)
@@ -61,7 +61,7 @@ def packed_gemv(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, machi
         matrix.num_units,
         **matrix.arguments(),
         **epilogue.arguments(),
-        HAS_FP8=has_fp8,
+        HAS_FP8=machine.has_e4m3,
         BN=tile.outputs,
         BU=tile.units,
         num_warps=tile.num_warps,

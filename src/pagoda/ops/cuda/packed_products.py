@@ -20,8 +20,6 @@ from pagoda.ops.cuda.packed_tiles import has_bytes, inputs_of, lanes_of, load_un
 from pagoda.ops.cuda.split import combined
 from pagoda.ops.cuda.weights import PackedMatrix
 
-# Capability from which on a GPU converts E4M3 itself.
-HAS_FP8 = (8, 9)
 # Shared memory that a program's tiles on their way may take, by capability ("CUDA C++ Programming Guide", technical
 # specifications), with room for what else it needs.
 SHARED_BYTES = {(9, 0): 200 << 10, (8, 0): 140 << 10}
@@ -60,9 +58,8 @@ def num_packed_tiles(matrix: PackedMatrix, rows: int, machine: Machine) -> int:
 def packed_product(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, machine: Machine) -> None:
     """epilogue.out [T, n] = x [T, k] × the matrix's transpose, and what `epilogue` says."""
     num_rows, num_outputs = epilogue.out.shape
-    has_fp8 = machine.capability >= HAS_FP8
     if _is_gemv(num_rows, machine):
-        packed_gemv(x, matrix, epilogue, machine, has_fp8)
+        packed_gemv(x, matrix, epilogue, machine)
         return
     tile = tile_for(num_rows, matrix, machine, is_gated=epilogue.gate is not None)
     unit_bytes = matrix.codes.shape[1] * matrix.codes.itemsize // matrix.num_units
@@ -81,7 +78,7 @@ def packed_product(x: torch.Tensor, matrix: PackedMatrix, epilogue: Epilogue, ma
         splits,
         **matrix.arguments(),
         **epilogue.arguments(),
-        HAS_FP8=has_fp8,
+        HAS_FP8=machine.has_e4m3,
         BM=tile.rows,
         BN=tile.outputs,
         BU=units,

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.ops.cuda.attention_tiles import NONE_YET, as_factor, attend, cached_tile, has_e4m3, padded_dim
+from pagoda.ops.cuda.attention_tiles import NONE_YET, as_factor, attend, cached_tile, padded_dim
 from pagoda.ops.cuda.cache import LayerKV
 from pagoda.ops.cuda.fp8 import as_stored
 from pagoda.ops.cuda.machine import NUM_COUNTERS, SCRATCH_FLOATS, Machine
@@ -56,7 +56,7 @@ class Splitting:
         """Of a launch for so many requests. It must not depend on anything else that changes from step to step, because
         the launch is captured: most_tokens is what the block table has room for."""
         group = spec.num_heads // spec.num_kv_heads
-        rows = min(MOST_ROWS, max(LEAST_ROWS, 1 << (group - 1).bit_length()))
+        rows = min(MOST_ROWS, max(LEAST_ROWS, triton.next_power_of_2(group)))
         head_tiles = -(-group // rows)
         key_bytes = padded_dim(spec.head_dim) * kv.keys.element_size()
         keys = max(16, min(128, KEY_TILE_BYTES // key_bytes))
@@ -86,7 +86,7 @@ class Splitting:
             "KEYS": self.keys,
             "MOST_SPLITS": MOST_SPLITS,
             "STAGES": STAGES,
-            "HAS_E4M3": has_e4m3(machine),
+            "HAS_E4M3": machine.has_e4m3,
             "num_warps": NUM_WARPS,
         }
 

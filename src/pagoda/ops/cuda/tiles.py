@@ -31,13 +31,13 @@ class Tile:
 
 def part_of_rows(width: int) -> Tile:
     """For kernels that take each element alone: part of a wide row, or several narrow ones."""
-    columns = min(_power_of_two(width), TILE_ELEMENTS)
+    columns = min(triton.next_power_of_2(width), TILE_ELEMENTS)
     return Tile(TILE_ELEMENTS // columns, columns, TILE_WARPS)
 
 
 def whole_rows(width: int) -> Tile:
     """For kernels that reduce rows: one whole row, by more threads the wider it is, or several narrow ones."""
-    columns = _power_of_two(width)
+    columns = triton.next_power_of_2(width)
     rows = max(1, TILE_ELEMENTS // columns)
     return Tile(rows, columns, min(MOST_WARPS, rows * columns // (WARP * ELEMENTS_PER_THREAD)))
 
@@ -51,7 +51,3 @@ def places(num_rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     return rows.to(tl.int64), columns, (rows < num_rows) & (columns < width)
-
-
-def _power_of_two(width: int) -> int:
-    return 1 << (width - 1).bit_length()

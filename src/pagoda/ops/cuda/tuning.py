@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, Literal
 
 import torch
+import triton
 
 from pagoda.ops.cuda.machine import Machine
 from pagoda.planning.cuda_workspace import NARROWEST_TILE, NUM_COUNTERS, SCRATCH_FLOATS
@@ -55,7 +56,7 @@ def choose(
     reader can tell in which tiles it was computed."""
     return _choose(
         shape,
-        1 if rows == 1 else min(_power_of_two(rows), 2 * SKINNY_ROWS),
+        1 if rows == 1 else min(triton.next_power_of_2(rows), 2 * SKINNY_ROWS),
         machine.dtype,
         machine.name,
         machine.multiprocessors,
@@ -103,7 +104,7 @@ def _gemv_tiling(shape: tuple[int, int], multiprocessors: int, is_gated: bool) -
     multiplied; a run of 1024 is 4 warps'. Splits only where outputs are too few to keep memory busy.
     """
     num_outputs, halves = (shape[0] // 2, 2) if is_gated else (shape[0], 1)
-    inputs = min(1024, max(16, _power_of_two(shape[1])))
+    inputs = min(1024, max(16, triton.next_power_of_2(shape[1])))
     outputs = 4 // halves
     while num_outputs > 8 * multiprocessors * outputs and 2 * outputs * halves * inputs <= 8192:
         outputs *= 2
@@ -128,7 +129,7 @@ def _skinny_tiling(
     num_outputs, halves = (shape[0] // 2, 2) if is_gated else (shape[0], 1)
     rows = max(16, rows)
     widest = 128 if rows < SKINNY_ROWS and not is_gated else 64
-    inputs = min(widest * 2 // itemsize, max(16, _power_of_two(shape[1])))
+    inputs = min(widest * 2 // itemsize, max(16, triton.next_power_of_2(shape[1])))
     most_splits = max(1, min(MOST_SPLITS, math.ceil(shape[1] / inputs) // STEPS_OF_A_SPLIT))
     outputs = 64
     while outputs > 16 and math.ceil(num_outputs / outputs) * most_splits < multiprocessors * 3 // 4:
@@ -180,8 +181,3 @@ def parsed(document: dict[str, Any]) -> dict[Key, tuple[Tiling, ...]]:
         )
         for entry in document["products"]
     }
-
-
-def _power_of_two(number: int) -> int:
-    """The least that is no less."""
-    return 1 << (number - 1).bit_length()

@@ -137,6 +137,12 @@ def _group_bin(peaks_ptr, group, peak, bins_per_unit, GROUP: tl.constexpr):
 
 
 @triton.jit
+def _is_in(keys, begin, end, logits, in_bin, peak, bins_per_unit):
+    """Which of the keys from begin to end, both included, are in this bin."""
+    return (bins_of(logits, peak, bins_per_unit) == in_bin) & (keys >= begin) & (keys <= end)
+
+
+@triton.jit
 def _gather(
     begin,
     end,
@@ -166,12 +172,7 @@ def _gather(
                 ids = start + tl.arange(0, BLOCK)
                 logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
                 keys = keys_of(logits, ids)
-                is_in = (
-                    (ids < vocab_size)
-                    & (bins_of(logits, peak, bins_per_unit) == in_bin)
-                    & (keys >= begin)
-                    & (keys <= end)
-                )
+                is_in = _is_in(keys, begin, end, logits, in_bin, peak, bins_per_unit) & (ids < vocab_size)
                 found = tl.sum(is_in.to(tl.int32), 0)
                 if found > 0:
                     places = number + tl.cumsum(is_in.to(tl.int32), 0) - 1
@@ -215,12 +216,7 @@ def _fill_fine(
                 ids = start + tl.arange(0, BLOCK)
                 logits = tl.load(logits_ptr + ids, mask=ids < vocab_size, other=float("-inf"))
                 keys = keys_of(logits, ids)
-                is_in = (
-                    (ids < vocab_size)
-                    & (bins_of(logits, peak, bins_per_unit) == in_bin)
-                    & (keys >= first)
-                    & (keys <= last)
-                )
+                is_in = _is_in(keys, first, last, logits, in_bin, peak, bins_per_unit) & (ids < vocab_size)
                 if tl.max(is_in.to(tl.int32), 0) > 0:
                     weights = weights_of(logits, peak, temperature)
                     is_in &= weights >= least
